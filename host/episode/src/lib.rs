@@ -1,0 +1,1 @@
+//! The life of an episode: queue, run, seal, grade, record.

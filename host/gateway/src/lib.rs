@@ -1,0 +1,1 @@
+//! The one way to a policy: conversations, capture, budgets, retries.

@@ -1,0 +1,1 @@
+//! Plugins: content-addressed store, names, lock file.

@@ -1,0 +1,1 @@
+//! Components in wasmtime: compile and cache, audit, limits, one store an episode.

@@ -1,0 +1,25 @@
+//! What is recorded: the types that rooms hand to each other, state transitions, and the
+//! durable store.
+//!
+//! Every other room may use this one; it uses none of them. The shared words of the project
+//! (messages, commands, failure kinds, turns, scores) live here as plain data. Only [`store`]
+//! names SQLite.
+
+pub mod command;
+pub mod digest;
+pub mod entry;
+pub mod episode;
+pub mod message;
+pub mod score;
+pub mod task;
+
+pub use command::{Captured, CommandLine, CommandOutput, CommandRequest, CommandStop};
+pub use digest::Digest;
+pub use entry::{Entry, EntryBody, SampledTokens, Turn, VersionSpan};
+pub use episode::{Ending, EpisodeRef, FailureKind, Outcome, OutcomeStatus};
+pub use message::{FinishReason, Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Usage};
+pub use score::{Score, ScoreComponent, TurnValue};
+pub use task::Task;
+
+/// Ordered name/value pairs with unique names, as in the plugin contract.
+pub type Metadata = Vec<(String, String)>;
