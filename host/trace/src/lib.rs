@@ -9,6 +9,7 @@ pub mod command;
 pub mod digest;
 pub mod entry;
 pub mod episode;
+pub mod file;
 pub mod message;
 pub mod score;
 pub mod task;
