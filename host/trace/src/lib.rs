@@ -20,7 +20,7 @@ pub use entry::{Entry, EntryBody, SampledTokens, Turn, VersionSpan};
 pub use episode::{Ending, EpisodeRef, FailureKind, Outcome, OutcomeStatus};
 pub use message::{FinishReason, Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Usage};
 pub use score::{Score, ScoreComponent, TurnValue};
-pub use task::Task;
+pub use task::{ReferenceReply, Task, Workspace};
 
 /// Ordered name/value pairs with unique names, as in the plugin contract.
 pub type Metadata = Vec<(String, String)>;
