@@ -1,0 +1,30 @@
+//! Tests and lints.
+
+use anyhow::Result;
+
+use crate::project::{self, Profile, cargo, check};
+
+/// Sets up and runs every test, also of the guests' own workspaces.
+pub(crate) fn test(arguments: &[String]) -> Result<()> {
+    let home = project::test_home();
+    let host = project::setup(Profile::Dev, Some(home.clone()))?;
+    check(
+        cargo()
+            .args(["test", "--workspace"])
+            .args(arguments)
+            .env("FULGURITE_HOME", &home)
+            .env("FULGURITE_BINARY", &host.binary),
+    )
+}
+
+/// What is checked beside the tests. `cargo-deny` is used where it is installed.
+pub(crate) fn lint() -> Result<()> {
+    check(cargo().args(["fmt", "--all", "--check"]))?;
+    check(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    check(
+        cargo()
+            .args(["doc", "--workspace", "--no-deps", "--quiet"])
+            .env("RUSTDOCFLAGS", "--deny warnings"),
+    )?;
+    check(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
+}
