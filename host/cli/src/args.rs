@@ -1,0 +1,362 @@
+//! The command line, as clap structs only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done (a run: every episode was recorded, whatever its score)
+  1  something failed; the message says what, why and how to mend it
+  2  wrong usage: flags, configuration file, task file
+  3  a plugin is not acceptable: wrong world, refused import, broken file, changed digest
+  4  the policy cannot be used: unreachable, refused key, missing model
+  5  the run ended, but episodes were dropped or a reward raised an alarm
+  130  interrupted; what had run is recorded";
+
+/// Runs AI agents' real harnesses in a WebAssembly sandbox, records every token and scores the
+/// episodes.
+#[derive(Debug, Parser)]
+#[command(name = "fulgurite", version, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Machine-readable results on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No progress and no remarks
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub(crate) color: Color,
+    /// Where plugins are kept [default: fulgurite in the user's data folder]
+    #[arg(long, global = true, env = "FULGURITE_HOME", value_name = "FOLDER")]
+    pub(crate) home: Option<PathBuf>,
+    /// The trace store [default: .fulgurite/traces.sqlite in the project's folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) store: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run episodes of a harness on tasks and score them
+    #[command(after_help = "\
+Examples:
+  fulgurite run --harness coder --reward tests-pass --tasks tasks.jsonl --policy oracle
+  fulgurite run --harness ./my.wasm --reward exact-match --reward length-penalty:0.1 \\
+      --tasks tasks.jsonl --policy openai:http://127.0.0.1:8000/v1#qwen3 -n 4 --limit turns=20
+  fulgurite run                       # everything from fulgurite.toml
+  fulgurite run --resume 20261130-151700-3f9a")]
+    Run(Box<Run>),
+    /// Start a harness or reward of your own from a template
+    #[command(after_help = "Example:\n  fulgurite new harness my-agent --lang rust")]
+    New(New),
+    /// Compile a plugin to a component (runs its author's build code)
+    #[command(after_help = "Example:\n  fulgurite build my-agent --output my-agent.wasm")]
+    Build(Build),
+    /// Show what a component is: world, imports, configuration
+    #[command(after_help = "Example:\n  fulgurite inspect my-agent.wasm")]
+    Inspect(Inspect),
+    /// Look after rewards
+    #[command(subcommand)]
+    Reward(RewardCommand),
+    /// The registry of plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Task files
+    #[command(subcommand)]
+    Tasks(TasksCommand),
+    /// Look at what was recorded
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Check what is installed, missing or too small
+    Doctor,
+    /// Print a completion script
+    #[command(after_help = "Example:\n  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Configuration file [default: fulgurite.toml if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The harness: a registered name or a .wasm file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) harness: Option<String>,
+    /// The harness's configuration, a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) harness_config: Option<String>,
+    /// A reward, with its weight (default 1); may be repeated
+    #[arg(long = "reward", value_name = "NAME|FILE[:WEIGHT]")]
+    pub(crate) rewards: Vec<String>,
+    /// The task file, JSON Lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tasks: Option<PathBuf>,
+    /// Leave broken rows of the task file out instead of stopping
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+    /// openai:URL#model, gguf:PATH, script:FILE, oracle or empty
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: Option<String>,
+    /// Episodes per task
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) samples: Option<u32>,
+    /// Episodes alive at once
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<u32>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Sampling temperature
+    #[arg(long, value_name = "X")]
+    pub(crate) temperature: Option<f32>,
+    /// Longest reply in tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    /// How token history follows the chat template
+    #[arg(long, value_enum)]
+    pub(crate) history: Option<History>,
+    /// A limit, e.g. turns=20, tokens=8192, fuel=10G, memory=256M, time=10m; may be repeated
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    pub(crate) limits: Vec<String>,
+    /// Do what is missing of a run, with the run's own plan
+    #[arg(long, value_name = "RUN", conflicts_with_all = [
+        "config", "harness", "harness_config", "rewards", "tasks", "policy", "samples", "seed", "limits",
+        "temperature", "max_tokens", "history", "skip_bad",
+    ])]
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum History {
+    /// The chat template decides; a new segment starts where it rewrites the past
+    Faithful,
+    /// The history only grows: one conversation, one sample
+    AppendOnly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PluginKind {
+    Harness,
+    Reward,
+    /// A WASI command for the wasm lane, e.g. an interpreter
+    Program,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NewKind {
+    Harness,
+    Reward,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    Rust,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct New {
+    /// What to start
+    #[arg(value_enum)]
+    pub(crate) kind: NewKind,
+    /// Its name, also the folder's
+    pub(crate) name: String,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Language::Rust)]
+    pub(crate) lang: Language,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Build {
+    /// The plugin's folder (with its Cargo.toml)
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Where the component goes [default: NAME.wasm in that folder]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// A .wasm file or a registered name
+    pub(crate) plugin: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RewardCommand {
+    /// Try a reward on right, empty, wrong and cheating answers to your tasks
+    #[command(after_help = "Example:\n  fulgurite reward check tests-pass --tasks tasks.jsonl")]
+    Check(RewardCheck),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RewardCheck {
+    /// The reward: a registered name or a .wasm file
+    pub(crate) reward: String,
+    /// The task file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tasks: PathBuf,
+    /// The reward's configuration, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(crate) config: String,
+    /// The harness whose reference replies are used
+    #[arg(long, value_name = "NAME", default_value = "solve")]
+    pub(crate) harness: String,
+    /// Tasks to try, from the start of the file
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// Put a component into the registry
+    #[command(after_help = "Example:\n  fulgurite plugin add my-agent.wasm")]
+    Add {
+        /// The .wasm file
+        file: PathBuf,
+        /// Its name [default: the file's]
+        #[arg(long)]
+        name: Option<String>,
+        /// What it is [default: read from the component]
+        #[arg(long, value_enum)]
+        kind: Option<PluginKind>,
+    },
+    /// List what is registered
+    List,
+    /// Show one plugin
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Check every stored file, and the project's lock file, for changes
+    Verify,
+    /// Take a name out of the registry
+    Remove {
+        /// The name
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TasksCommand {
+    /// Turn a published data set into a task file
+    #[command(after_help = "Example:\n  fulgurite tasks import human-eval --limit 20 --output tasks.jsonl")]
+    Import {
+        /// The data set
+        #[arg(value_enum)]
+        dataset: ImportedDataset,
+        /// Its file [default: as fetched by set-up]
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+        /// At most so many tasks, from the start
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        /// Where the task file goes
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Read a task file and say what is wrong with it
+    Check {
+        /// The task file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImportedDataset {
+    HumanEval,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// List runs, or the episodes of one
+    List {
+        /// The run, or `last`
+        run: Option<String>,
+    },
+    /// Show an episode as a readable transcript
+    #[command(after_help = "Examples:\n  fulgurite trace show last 0\n  fulgurite trace show 20261130-151700-3f9a 12.3")]
+    Show {
+        /// The run, or `last`
+        run: String,
+        /// TASK or TASK.SAMPLE, as `trace list RUN` shows them
+        episode: String,
+    },
+    /// Write a run as JSON Lines in the canonical form
+    Export {
+        /// The run, or `last`
+        run: String,
+        /// Where to [default: standard output]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Episodes a second, instantiation, memory with many alive
+    Episodes {
+        /// Episodes in each measured run
+        #[arg(long, default_value_t = 10_000)]
+        episodes: u32,
+        /// Episodes alive at once in the density measurement
+        #[arg(long, default_value_t = 10_000)]
+        alive: u32,
+    },
+    /// Durable turns a second, latency of one, bytes on disk
+    Store {
+        /// Turns to write
+        #[arg(long, default_value_t = 100_000)]
+        turns: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_reads_as_documented() {
+        let line = "fulgurite run --harness coder --reward a --reward b:0.5 --tasks t -n 4 --limit turns=3";
+        let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+        let Command::Run(run) = arguments.command else { panic!("not a run") };
+        assert_eq!(run.rewards, ["a", "b:0.5"]);
+        assert_eq!(run.samples, Some(4));
+        assert_eq!(run.limits, ["turns=3"]);
+    }
+
+    #[test]
+    fn a_resumed_run_takes_its_plan_from_the_store() {
+        let line = "fulgurite run --resume x --policy oracle";
+        assert!(Arguments::try_parse_from(line.split(' ')).is_err());
+    }
+}

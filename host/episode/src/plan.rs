@@ -1,0 +1,103 @@
+//! The plan of a run: everything that decides what its episodes do, resolved once and pinned.
+
+use std::path::PathBuf;
+
+use fulgurite_trace::Digest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::limits::EpisodeLimits;
+
+/// The version of the plugin contract that this host speaks.
+pub const CONTRACT: &str = "fulgurite:plugin@0.1.0";
+
+/// A plugin, pinned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginPin {
+    /// The name it goes by in the run.
+    pub name: String,
+    /// The component's digest.
+    pub digest: Digest,
+}
+
+/// A reward of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RewardPlan {
+    /// The component.
+    pub plugin: PluginPin,
+    /// Weight in the episode's total.
+    pub weight: f64,
+    /// Its configuration.
+    pub config: Map<String, Value>,
+}
+
+/// The tasks of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksPin {
+    /// The file, as named by the user.
+    pub path: PathBuf,
+    /// Digest of the tasks read.
+    pub digest: Digest,
+    /// Number of tasks.
+    pub count: u32,
+    /// Whether broken rows were left out.
+    pub skip_bad: bool,
+}
+
+/// How token history follows the chat template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HistoryMode {
+    /// The template decides; a new segment starts where it rewrites the past.
+    #[default]
+    Faithful,
+    /// The history only grows.
+    AppendOnly,
+}
+
+/// Default sampling of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SamplingPlan {
+    /// Temperature.
+    pub temperature: f32,
+    /// Longest reply in tokens.
+    pub max_tokens: u32,
+}
+
+/// The plan of a run. Kept with its trace; `--resume` runs it again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The plugin contract.
+    pub contract: String,
+    /// The harness.
+    pub harness: PluginPin,
+    /// Its configuration.
+    pub harness_config: Map<String, Value>,
+    /// The rewards.
+    pub rewards: Vec<RewardPlan>,
+    /// Programs of the wasm lane.
+    pub programs: Vec<PluginPin>,
+    /// The tasks.
+    pub tasks: TasksPin,
+    /// The policy, as specified; holds no secret.
+    pub policy: String,
+    /// What the policy called itself.
+    pub policy_name: String,
+    /// Sampling, where the harness does not ask otherwise.
+    pub sampling: SamplingPlan,
+    /// Token history.
+    pub history: HistoryMode,
+    /// Episodes of each task.
+    pub samples: u32,
+    /// Episodes alive at once. Does not change what they do.
+    pub concurrency: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Limits.
+    pub limits: EpisodeLimits,
+    /// The total of an episode that ended through its own fault is at most this, so that looping
+    /// or crashing never beats an honest failure.
+    pub floor: f64,
+    /// Attempts of an episode whose infrastructure fails, the first included.
+    pub attempts: u32,
+}
