@@ -69,7 +69,9 @@ pub struct Turn {
     /// The tools of the conversation; recorded with its first turn only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDefinition>,
-    /// The messages that are new since the last turn of the segment.
+    /// The messages that are new since the last turn of the segment. For its first turn: the
+    /// whole history when it was opened or restarted, else what is new since the conversation's
+    /// last turn or the turn it branched from.
     pub messages: Vec<Message>,
     /// What the policy said.
     pub reply: Message,
@@ -92,6 +94,8 @@ pub struct Turn {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+// Entries are moved once, straight into the journal.
+#[allow(clippy::large_enum_variant)]
 pub enum EntryBody {
     /// A model call was answered.
     Turn(Box<Turn>),
@@ -103,6 +107,10 @@ pub enum EntryBody {
         conversation: u32,
         /// Error code as in the contract (`unavailable`, `context-length`, ...).
         error: String,
+        /// What the owner of the run is told beyond the code: may hold words of an upstream
+        /// server, and is never shown to a component.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
     },
     /// A command ran.
     Command {

@@ -15,6 +15,24 @@ pub struct EpisodeRef {
     pub attempt: u32,
 }
 
+impl EpisodeRef {
+    /// The first attempt of an episode.
+    pub const fn first(task: u32, sample: u32) -> Self {
+        Self { task, sample, attempt: 0 }
+    }
+
+    /// The same episode, tried once more.
+    pub const fn next_attempt(self) -> Self {
+        Self { attempt: self.attempt.saturating_add(1), ..self }
+    }
+}
+
+impl std::fmt::Display for EpisodeRef {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "task {}, sample {}, attempt {}", self.task, self.sample, self.attempt)
+    }
+}
+
 /// How an episode ended. This enum and [`FailureKind::cause`] are the one table of which kind
 /// is whose fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

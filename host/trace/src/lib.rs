@@ -10,17 +10,25 @@ pub mod digest;
 pub mod entry;
 pub mod episode;
 pub mod file;
+pub mod lifecycle;
 pub mod message;
+pub mod run;
 pub mod score;
+pub mod store;
 pub mod task;
+pub mod writer;
 
 pub use command::{Captured, CommandLine, CommandOutput, CommandRequest, CommandStop};
 pub use digest::Digest;
 pub use entry::{Entry, EntryBody, SampledTokens, Turn, VersionSpan};
 pub use episode::{Ending, EpisodeRef, FailureKind, Outcome, OutcomeStatus};
+pub use lifecycle::State;
 pub use message::{FinishReason, Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Usage};
+pub use run::{EpisodeSummary, QueuedEpisode, ResumePlan, Run, RunRecord, RunStatus, Timestamp};
 pub use score::{Score, ScoreComponent, TurnValue};
+pub use store::{SealedEnding, Store, StoreError, StoreOptions};
 pub use task::{ReferenceReply, Task, Workspace};
+pub use writer::{EpisodeWriter, JournalCounts, JournalLimits};
 
 /// Ordered name/value pairs with unique names, as in the plugin contract.
 pub type Metadata = Vec<(String, String)>;
