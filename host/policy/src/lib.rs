@@ -3,11 +3,22 @@
 //!
 //! The room promises one trait, [`Policy`]. A policy is either *token-level* (it offers a
 //! [`ChatFormat`], is asked with token ids, and its replies carry the ids it sampled) or
-//! *message-level* (it is asked with messages). Only the gateway calls a policy.
+//! *message-level* (it is asked with messages). Only the gateway calls a policy. [`open`] makes
+//! one from the [`PolicySpec`] that a user wrote.
 
+mod fixed;
+mod open;
+mod oracle;
 mod policy;
+pub mod script;
+mod spec;
 
+pub use fixed::{Constant, FixedReply, Gate};
+pub use open::{OpenContext, OpenError, open};
+pub use oracle::Oracle;
 pub use policy::{
     CallKey, ChatFormat, Chunk, FormatError, Policy, PolicyError, PolicyInfo, PolicyReply, Prompt,
     ReplyRequest, SampledReply, Sampling,
 };
+pub use script::{Script, ScriptError, ScriptKey};
+pub use spec::{PolicySpec, SpecError};

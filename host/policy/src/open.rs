@@ -1,0 +1,37 @@
+//! From a specification to a policy.
+
+use std::sync::Arc;
+
+use crate::{Constant, Oracle, Policy, PolicySpec, Script, ScriptError};
+
+/// What policies may need besides their specification.
+#[derive(Default)]
+pub struct OpenContext {
+    /// What `oracle` answers with; absent where no tasks are at hand.
+    pub oracle: Option<Oracle>,
+}
+
+/// A policy that could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// `oracle` without tasks.
+    #[error(
+        "the policy `oracle` answers with the tasks' reference replies, and no tasks are given"
+    )]
+    NoTasks,
+    /// A script that cannot be read.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+}
+
+/// Opens the policy that a specification names. Reads files (a model may take seconds), so
+/// asynchronous callers do this on a blocking thread.
+pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, OpenError> {
+    Ok(match spec {
+        PolicySpec::Script(path) => Arc::new(Script::open(path)?),
+        PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
+        PolicySpec::Empty => Arc::new(Constant::empty()),
+        PolicySpec::OpenAi { .. } | PolicySpec::Gguf(_) => return Err(OpenError::NoTasks),
+    })
+}
