@@ -7,6 +7,7 @@ mod artifacts;
 mod check;
 mod demo;
 mod project;
+mod readme;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Task {
     },
     /// Format, lints, licences, documentation: what is checked beside the tests
     Lint,
+    /// Runs the commands of the READMEs exactly as printed
+    Readme,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Demo { tasks } => demo::run(tasks),
         Task::Test { arguments } => check::test(&arguments),
         Task::Lint => check::lint(),
+        Task::Readme => readme::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -44,6 +44,11 @@ struct CargoTarget {
     kind: Vec<String>,
 }
 
+/// How guests would be compiled, without installing anything.
+pub(crate) fn available() -> Result<&'static str> {
+    toolchain::available()
+}
+
 /// Compiles the package in `folder`; the component is copied to `output`, or beside the
 /// package's manifest.
 pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result<Built> {

@@ -40,6 +40,17 @@ impl Toolchain {
     }
 }
 
+/// What there is already.
+pub(super) fn available() -> Result<&'static str> {
+    if has_target(&sysroot()?) {
+        Ok("the Rust target wasm32-wasip2")
+    } else if debian_is_installed() {
+        Ok("Debian's packages")
+    } else {
+        bail!("the Rust target {TARGET} is missing")
+    }
+}
+
 /// The toolchain to use; installs what is missing and says so.
 pub(super) fn find_or_install() -> Result<Toolchain> {
     let sysroot = sysroot()?;

@@ -1,0 +1,262 @@
+//! `fulgurite.toml` and how flags override it: parsed here, resolved once.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use fulgurite_episode::{limits::EpisodeLimits, plan::HistoryMode};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::args;
+
+/// The default name of the configuration file.
+const FILE: &str = "fulgurite.toml";
+
+/// `fulgurite.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileConfig {
+    harness: Option<String>,
+    #[serde(default)]
+    harness_config: Map<String, Value>,
+    #[serde(default)]
+    rewards: Vec<RewardConfig>,
+    tasks: Option<PathBuf>,
+    skip_bad: Option<bool>,
+    policy: Option<String>,
+    samples: Option<u32>,
+    concurrency: Option<u32>,
+    seed: Option<u64>,
+    temperature: Option<f32>,
+    max_tokens: Option<u32>,
+    history: Option<HistoryMode>,
+    floor: Option<f64>,
+    attempts: Option<u32>,
+    #[serde(default)]
+    limits: EpisodeLimits,
+}
+
+/// A reward of the run, not yet found in the registry.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RewardConfig {
+    /// Registered name or file.
+    pub(crate) plugin: String,
+    /// Weight in the total.
+    #[serde(default = "one")]
+    pub(crate) weight: f64,
+    /// Its configuration.
+    #[serde(default)]
+    pub(crate) config: Map<String, Value>,
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+/// What a run was asked to do: file and flags together, defaults filled in.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Settings {
+    pub(crate) harness: String,
+    pub(crate) harness_config: Map<String, Value>,
+    pub(crate) rewards: Vec<RewardConfig>,
+    pub(crate) tasks: PathBuf,
+    pub(crate) skip_bad: bool,
+    pub(crate) policy: String,
+    pub(crate) samples: u32,
+    pub(crate) concurrency: u32,
+    pub(crate) seed: u64,
+    pub(crate) temperature: f32,
+    pub(crate) max_tokens: u32,
+    pub(crate) history: HistoryMode,
+    pub(crate) floor: f64,
+    pub(crate) attempts: u32,
+    pub(crate) limits: EpisodeLimits,
+}
+
+impl Settings {
+    /// Reads the configuration file, if there is one, and lets the flags override it.
+    pub(crate) fn resolve(flags: &args::Run) -> Result<Self> {
+        let (file, folder) = read(flags.config.as_deref())?;
+        // Paths in the file are relative to the file; paths in flags to where one stands.
+        let from_file = |path: PathBuf| folder.join(path);
+        let mut limits = file.limits;
+        for text in &flags.limits {
+            limits.set(text)?;
+        }
+        let harness_config = match &flags.harness_config {
+            Some(text) => object(text).context("--harness-config")?,
+            None => file.harness_config,
+        };
+        let rewards = if flags.rewards.is_empty() {
+            file.rewards
+        } else {
+            flags.rewards.iter().map(|text| reward(text)).collect::<Result<_>>()?
+        };
+        let settings = Self {
+            harness: required(flags.harness.clone().or(file.harness), "harness")?,
+            harness_config,
+            rewards,
+            tasks: required(flags.tasks.clone().or(file.tasks.map(from_file)), "tasks")?,
+            skip_bad: flags.skip_bad || file.skip_bad.unwrap_or_default(),
+            policy: required(flags.policy.clone().or(file.policy), "policy")?,
+            samples: flags.samples.or(file.samples).unwrap_or(1),
+            concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
+            seed: flags.seed.or(file.seed).unwrap_or_default(),
+            temperature: flags.temperature.or(file.temperature).unwrap_or(1.0),
+            max_tokens: flags.max_tokens.or(file.max_tokens).unwrap_or(1024),
+            history: flags.history.map(Into::into).or(file.history).unwrap_or_default(),
+            floor: file.floor.unwrap_or_default(),
+            attempts: file.attempts.unwrap_or(3),
+            limits,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<()> {
+        for (name, value) in [
+            ("samples", self.samples),
+            ("concurrency", self.concurrency),
+            ("max_tokens", self.max_tokens),
+            ("attempts", self.attempts),
+        ] {
+            if value == 0 {
+                bail!("`{name}` is 0; it must be at least 1");
+            }
+        }
+        if !(0.0..=100.0).contains(&self.temperature) {
+            bail!("`temperature` is {}; it must lie between 0 and 100", self.temperature);
+        }
+        if !self.floor.is_finite() {
+            bail!("`floor` is not a finite number");
+        }
+        for reward in &self.rewards {
+            if !reward.weight.is_finite() {
+                bail!("the weight of reward `{}` is not a finite number", reward.plugin);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<args::History> for HistoryMode {
+    fn from(mode: args::History) -> Self {
+        match mode {
+            args::History::Faithful => Self::Faithful,
+            args::History::AppendOnly => Self::AppendOnly,
+        }
+    }
+}
+
+fn required<T>(value: Option<T>, name: &str) -> Result<T> {
+    value.with_context(|| format!("no {name} is given\n  mend: pass --{name} or set `{name}` in {FILE}"))
+}
+
+/// The configuration, and the folder its paths are relative to.
+fn read(path: Option<&Path>) -> Result<(FileConfig, PathBuf)> {
+    let path = match path {
+        Some(path) => path,
+        None if Path::new(FILE).is_file() => Path::new(FILE),
+        None => return Ok((FileConfig::default(), PathBuf::new())),
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let config = parse(&text).with_context(|| format!("{} is not right", path.display()))?;
+    Ok((config, path.parent().unwrap_or(Path::new("")).to_owned()))
+}
+
+fn parse(text: &str) -> Result<FileConfig> {
+    toml::from_str(text).map_err(|error| {
+        let hint = nearest(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
+        // toml's own text shows the line and marks the place.
+        anyhow::anyhow!("{}{}", error.to_string().trim_end(), hint.unwrap_or_default())
+    })
+}
+
+/// The known key nearest to the unknown one that serde complains about.
+fn nearest(message: &str) -> Option<String> {
+    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    quoted
+        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
+        .min()
+        .filter(|(distance, _)| *distance <= 3)
+        .map(|(_, known)| known.to_owned())
+}
+
+/// `NAME|FILE[:WEIGHT]`. A colon that no number follows belongs to the name.
+fn reward(text: &str) -> Result<RewardConfig> {
+    let (plugin, weight) = match text.rsplit_once(':') {
+        Some((plugin, weight)) => match weight.parse::<f64>() {
+            Ok(weight) => (plugin, weight),
+            Err(_) => (text, 1.0),
+        },
+        None => (text, 1.0),
+    };
+    if plugin.is_empty() {
+        bail!("the reward `{text}` has no name; write NAME:WEIGHT");
+    }
+    Ok(RewardConfig { plugin: plugin.to_owned(), weight, config: Map::new() })
+}
+
+/// A JSON object from the command line.
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>> {
+    serde_json::from_str(text).with_context(|| format!("`{text}` is not a JSON object"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn flags(line: &str) -> args::Run {
+        let words = ["fulgurite", "run"].into_iter().chain(line.split_whitespace());
+        match args::Arguments::parse_from(words).command {
+            args::Command::Run(run) => *run,
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn flags_override_the_file_and_its_paths_are_relative_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.toml");
+        std::fs::write(
+            &file,
+            "harness = 'coder'\ntasks = 't.jsonl'\npolicy = 'oracle'\nsamples = 2\n\
+             [[rewards]]\nplugin = 'tests-pass'\nconfig = { strict = true }\n[limits]\nturns = 5\n",
+        )
+        .unwrap();
+        let line = format!("--config {} -n 3 --limit fuel=1G", file.display());
+        let settings = Settings::resolve(&flags(&line)).unwrap();
+        assert_eq!(settings.samples, 3);
+        assert_eq!(settings.tasks, folder.path().join("t.jsonl"));
+        assert_eq!((settings.limits.turns, settings.limits.fuel), (5, 1_000_000_000));
+        assert_eq!(settings.rewards[0].config["strict"], true);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_place_and_the_nearest_one() {
+        let error = parse("policy = 'oracle'\nsample = 2\n").unwrap_err().to_string();
+        assert!(error.contains("line 2"), "{error}");
+        assert!(error.contains("did you mean `samples`?"), "{error}");
+        let error = parse("[limits]\nturn = 2\n").unwrap_err().to_string();
+        assert!(error.contains("did you mean `turns`?"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_its_flag() {
+        let error = Settings::resolve(&flags("--harness x --policy oracle")).unwrap_err();
+        assert!(error.to_string().contains("--tasks"), "{error}");
+    }
+
+    #[test]
+    fn a_reward_takes_its_weight_after_the_last_colon() {
+        assert_eq!(reward("a").unwrap().weight, 1.0);
+        assert_eq!(reward("a:0.25").unwrap().weight, 0.25);
+        assert_eq!(reward("c:/x.wasm").unwrap().plugin, "c:/x.wasm");
+        assert!(reward(":2").is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! Tables for people.
+
+use comfy_table::{ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
+use fulgurite_trace::escape::{Lines, escape};
+
+/// A table as text; every cell is escaped, since names and messages may come from guests.
+pub(crate) fn text<const N: usize>(
+    heads: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_BORDERS_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(heads);
+    for row in rows {
+        table.add_row(row.map(|cell| escape(&cell, Lines::Escape).into_owned()));
+    }
+    table.to_string()
+}
