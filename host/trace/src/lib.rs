@@ -5,10 +5,14 @@
 //! (messages, commands, failure kinds, turns, scores) live here as plain data. Only [`store`]
 //! names SQLite.
 
+pub mod canonical;
 pub mod command;
 pub mod digest;
 pub mod entry;
 pub mod episode;
+pub mod escape;
+#[cfg(test)]
+mod example;
 pub mod file;
 pub mod lifecycle;
 pub mod message;
@@ -16,6 +20,7 @@ pub mod run;
 pub mod score;
 pub mod store;
 pub mod task;
+pub mod transcript;
 pub mod writer;
 
 pub use command::{Captured, CommandLine, CommandOutput, CommandRequest, CommandStop};

@@ -16,6 +16,7 @@
 //! file and gives the lock back.
 
 mod apply;
+mod bench;
 mod codec;
 mod commit;
 mod compress;
@@ -46,7 +47,11 @@ use crate::{
 };
 
 pub(crate) use self::codec::{EncodedEntry, encode};
-pub use self::{error::StoreError, read::SealedEnding};
+pub use self::{
+    bench::{BenchFigures, BenchOptions, bench},
+    error::StoreError,
+    read::SealedEnding,
+};
 
 /// Idle reading connections that are kept.
 const IDLE_READERS: usize = 4;
@@ -322,3 +327,6 @@ impl Drop for Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
