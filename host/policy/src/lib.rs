@@ -6,15 +6,19 @@
 //! *message-level* (it is asked with messages). Only the gateway calls a policy. [`open`] makes
 //! one from the [`PolicySpec`] that a user wrote.
 
+mod chunks;
 mod fixed;
 mod open;
+pub mod openai;
 mod oracle;
 mod policy;
 pub mod script;
 mod spec;
+mod tool_calls;
 
 pub use fixed::{Constant, FixedReply, Gate};
 pub use open::{OpenContext, OpenError, open};
+pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
 pub use oracle::Oracle;
 pub use policy::{
     CallKey, ChatFormat, Chunk, FormatError, Policy, PolicyError, PolicyInfo, PolicyReply, Prompt,

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::{Constant, Oracle, Policy, PolicySpec, Script, ScriptError};
+use crate::{
+    Constant, OpenAi, OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script, ScriptError,
+};
 
 /// What policies may need besides their specification.
 #[derive(Default)]
 pub struct OpenContext {
     /// What `oracle` answers with; absent where no tasks are at hand.
     pub oracle: Option<Oracle>,
+    /// How to talk to `openai` servers, with the key.
+    pub openai: OpenAiOptions,
 }
 
 /// A policy that could not be opened.
@@ -23,6 +27,9 @@ pub enum OpenError {
     /// A script that cannot be read.
     #[error(transparent)]
     Script(#[from] ScriptError),
+    /// A client that cannot be made.
+    #[error(transparent)]
+    Client(#[from] PolicyError),
 }
 
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
@@ -32,6 +39,7 @@ pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, 
         PolicySpec::Script(path) => Arc::new(Script::open(path)?),
         PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
         PolicySpec::Empty => Arc::new(Constant::empty()),
-        PolicySpec::OpenAi { .. } | PolicySpec::Gguf(_) => return Err(OpenError::NoTasks),
+        PolicySpec::OpenAi { url, model } => Arc::new(OpenAi::new(url, model, context.openai)?),
+        PolicySpec::Gguf(_) => return Err(OpenError::NoTasks),
     })
 }
