@@ -101,11 +101,9 @@ impl Sink {
                 let capture = Arc::new(Mutex::new(Capture::new(head, tail)));
                 Self { target: Target::Capture(capture), _writer: None, shared: false }
             }
-            Output::Pipe(writer) => Self {
-                target: Target::Pipe(writer.side()),
-                _writer: Some(writer),
-                shared: false,
-            },
+            Output::Pipe(writer) => {
+                Self { target: Target::Pipe(writer.side()), _writer: Some(writer), shared: false }
+            }
         }
     }
 

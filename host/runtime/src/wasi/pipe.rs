@@ -416,3 +416,118 @@ impl OutputStream for PipeOutput {
         self.check_write()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(connection: &Connection) -> (PipeInput, PipeOutput) {
+        (PipeInput::new(connection.input.side()), PipeOutput::new(connection.output.side()))
+    }
+
+    async fn write(output: &mut PipeOutput, bytes: &'static [u8]) -> StreamResult<()> {
+        output.blocking_write_and_flush(Bytes::from_static(bytes)).await
+    }
+
+    #[tokio::test]
+    async fn a_read_answers_one_write_at_most() {
+        let (left, right) = connect();
+        let (_, mut output) = ends(&left);
+        let (mut input, _) = ends(&right);
+        write(&mut output, b"first").await.unwrap();
+        write(&mut output, b"second").await.unwrap();
+        assert_eq!(input.blocking_read(3).await.unwrap(), "fir");
+        assert_eq!(input.blocking_read(100).await.unwrap(), "st");
+        assert_eq!(input.blocking_read(100).await.unwrap(), "second");
+        drop(left);
+        assert!(matches!(input.blocking_read(1).await, Err(StreamError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_seen_before_it_was_waited_for() {
+        let (left, right) = connect();
+        let (_, mut output) = ends(&left);
+        let (mut input, _) = ends(&right);
+        assert_eq!(output.check_write().unwrap(), 0);
+        write(&mut output, b"x").await.unwrap();
+        assert_eq!(input.read(1).unwrap(), "");
+        input.ready().await;
+        assert_eq!(input.read(1).unwrap(), "x");
+        drop(left);
+        // So is the end.
+        assert_eq!(input.read(1).unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn writing_without_a_permit_ends_the_guest() {
+        let (left, _right) = connect();
+        let (_, mut output) = ends(&left);
+        assert!(matches!(output.write(Bytes::from_static(b"x")), Err(StreamError::Trap(_))));
+        output.ready().await;
+        let long = Bytes::from(vec![0; WRITE_PERMIT + 1]);
+        assert!(matches!(output.write(long), Err(StreamError::Trap(_))));
+    }
+
+    #[tokio::test]
+    async fn full_buffer_holds_the_writer_until_there_is_room() {
+        let (left, right) = connect();
+        let (_, mut output) = ends(&left);
+        let (mut input, _) = ends(&right);
+        let mut writes = 0;
+        while futures::poll!(output.ready()).is_ready() {
+            output.write(Bytes::from(vec![0; WRITE_PERMIT])).unwrap();
+            writes += 1;
+        }
+        assert_eq!(writes, BUFFER / WRITE_PERMIT);
+        input.blocking_read(usize::MAX).await.unwrap();
+        assert!(futures::poll!(output.ready()).is_ready());
+    }
+
+    #[tokio::test]
+    async fn unused_ends_are_closed_ends() {
+        let (left, right) = connect();
+        let (mut input, mut output) = ends(&left);
+        drop(right);
+        assert!(matches!(input.blocking_read(1).await, Err(StreamError::Closed)));
+        assert!(matches!(write(&mut output, b"x").await, Err(StreamError::Closed)));
+        assert!(!left.input.side().starved());
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_does_not_count() {
+        let (left, right) = connect();
+        let (mut input, _) = ends(&left);
+        let (mut other, _) = ends(&right);
+        assert!(futures::poll!(input.ready()).is_pending());
+        // The future is dropped: the left side no longer waits.
+        assert!(futures::poll!(other.ready()).is_pending());
+        assert!(!left.input.side().starved());
+    }
+
+    #[tokio::test]
+    async fn standstill_of_two_readers_ends_both() {
+        let (left, right) = connect();
+        let (mut one, _) = ends(&left);
+        let (mut two, _) = ends(&right);
+        let (one, two) = tokio::join!(one.blocking_read(1), two.blocking_read(1));
+        assert!(matches!((one, two), (Err(StreamError::Closed), Err(StreamError::Closed))));
+        assert!(left.input.side().starved() && right.input.side().starved());
+    }
+
+    #[tokio::test]
+    async fn standstill_nudges_the_earliest_timer_only() {
+        let (left, right) = connect();
+        let (mut one, _) = ends(&left);
+        let (mut two, _) = ends(&right);
+        left.input.side().set_mode(Mode::Patient(20));
+        right.input.side().set_mode(Mode::Patient(10));
+        let mut waiting = Box::pin(one.ready());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert!(futures::poll!(two.ready()).is_ready());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        // A nudge is no input.
+        right.input.side().set_mode(Mode::Probe);
+        assert!(futures::poll!(two.ready()).is_pending());
+        assert!(!left.input.side().starved());
+    }
+}

@@ -131,3 +131,134 @@ impl error::HostError for WasiState {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use wasmtime_wasi::p2::bindings::clocks::monotonic_clock::Host as _;
+    use wasmtime_wasi_io::poll::{Pollable, subscribe};
+
+    use super::*;
+    use crate::wasi::{ClockConfig, VirtualTimeout, WasiConfig};
+
+    /// Stands for a model's reply: ready when the sender has sent.
+    struct Reply(Option<oneshot::Receiver<()>>);
+
+    #[wasmtime_wasi_io::async_trait]
+    impl Pollable for Reply {
+        async fn ready(&mut self) {
+            if let Some(receiver) = &mut self.0 {
+                receiver.await.unwrap();
+                self.0 = None;
+            }
+        }
+    }
+
+    fn state(limit: Option<u64>) -> WasiState {
+        let clock = ClockConfig { limit, ..ClockConfig::default() };
+        WasiState::new(WasiConfig { clock, ..WasiConfig::default() })
+    }
+
+    /// A reply that comes after this many milliseconds of (paused) real time.
+    fn reply(state: &mut WasiState, after: u64) -> Resource<DynPollable> {
+        let (sender, receiver) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            sender.send(()).unwrap();
+        });
+        let reply = state.table.push(Reply(Some(receiver))).unwrap();
+        subscribe(&mut state.table, reply).unwrap()
+    }
+
+    fn borrow(pollable: &Resource<DynPollable>) -> Resource<DynPollable> {
+        Resource::new_borrow(pollable.rep())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reply_comes_before_a_timer_however_long_it_takes() {
+        let mut state = state(None);
+        let timer = state.subscribe_duration(1_000_000).unwrap();
+        let reply = reply(&mut state, 3_600_000);
+        let ready = poll::Host::poll(&mut state, vec![borrow(&timer), borrow(&reply)]).await;
+        assert_eq!(ready.unwrap(), [1]);
+        assert!(state.clock().elapsed() < 1_000_000);
+        HostPollable::drop(&mut state, reply).unwrap();
+        let ready = poll::Host::poll(&mut state, vec![borrow(&timer)]).await.unwrap();
+        assert_eq!(ready, [0]);
+        assert_eq!(state.clock().elapsed(), 1_000_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_replies_are_awaited_and_due_timers_are_told() {
+        let mut state = state(None);
+        let due = state.subscribe_duration(0).unwrap();
+        let (late, soon) = (reply(&mut state, 500), reply(&mut state, 5));
+        let list = vec![borrow(&late), borrow(&due), borrow(&soon)];
+        assert_eq!(poll::Host::poll(&mut state, list).await.unwrap(), [0, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn asking_whether_a_reply_is_there_awaits_it() {
+        let mut state = state(None);
+        let reply = reply(&mut state, 100);
+        assert!(HostPollable::ready(&mut state, borrow(&reply)).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn earliest_timer_fires_and_those_at_the_same_instant() {
+        let mut state = state(None);
+        let timers: Vec<_> = [7_000_000, 5_000_000, 5_000_000]
+            .map(|when| state.subscribe_instant(when).unwrap())
+            .into();
+        let list = timers.iter().map(borrow).collect();
+        assert_eq!(poll::Host::poll(&mut state, list).await.unwrap(), [1, 2]);
+        assert!(!HostPollable::ready(&mut state, borrow(&timers[0])).await.unwrap());
+        HostPollable::block(&mut state, borrow(&timers[0])).await.unwrap();
+        assert_eq!(state.clock().elapsed(), 7_000_000);
+        for timer in timers {
+            HostPollable::drop(&mut state, timer).unwrap();
+        }
+        assert!(state.timers.is_empty() && state.table.is_empty());
+    }
+
+    #[tokio::test]
+    async fn spinning_on_a_timer_ends() {
+        let mut state = state(None);
+        let timer = state.subscribe_duration(1_000_000).unwrap();
+        let mut turns = 0;
+        while !HostPollable::ready(&mut state, borrow(&timer)).await.unwrap() {
+            turns += 1;
+        }
+        assert_eq!(turns, 99);
+    }
+
+    #[tokio::test]
+    async fn waiting_past_the_limit_ends_the_guest() {
+        let mut state = state(Some(1_000_000_000));
+        let timer = state.subscribe_duration(u64::MAX).unwrap();
+        let error = poll::Host::poll(&mut state, vec![borrow(&timer)]).await.unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&VirtualTimeout { limit_ms: 1000 }));
+        assert!(state.clock().expired());
+    }
+
+    #[tokio::test]
+    async fn empty_and_endless_lists_end_the_guest() {
+        let mut state = state(None);
+        assert!(poll::Host::poll(&mut state, Vec::new()).await.is_err());
+        let timer = state.subscribe_duration(1).unwrap();
+        let list = (0..=MAXIMUM_POLLABLES).map(|_| borrow(&timer)).collect();
+        assert!(poll::Host::poll(&mut state, list).await.is_err());
+    }
+
+    #[test]
+    fn errors_are_told_in_fixed_words() {
+        use error::HostError;
+        let mut state = state(None);
+        let own = state.table.push(wasmtime::Error::msg("/home/me/secret")).unwrap();
+        let file = state.table.push(wasmtime::Error::from(FileError::NoSpace)).unwrap();
+        assert_eq!(state.to_debug_string(own).unwrap(), "the stream failed");
+        assert_eq!(state.to_debug_string(file).unwrap(), "no space left on device");
+    }
+}

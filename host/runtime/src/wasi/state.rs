@@ -164,6 +164,11 @@ impl WasiState {
         self.stderr.captured()
     }
 
+    /// Whether this guest and the one it is connected to waited for each other for ever.
+    pub fn starved(&self) -> bool {
+        self.side.as_ref().is_some_and(Side::starved)
+    }
+
     pub(super) fn deny(&mut self, call: &'static str) {
         let count = self.denied.entry(call).or_default();
         *count = count.saturating_add(1);

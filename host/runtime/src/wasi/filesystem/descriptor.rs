@@ -143,8 +143,7 @@ impl Descriptor {
     pub(super) fn read(&self, length: u64, offset: u64) -> Answer<(Vec<u8>, bool)> {
         self.readable()?;
         let length = length.min(READ_LIMIT);
-        let bytes =
-            self.open.tree.read(self.open.handle, offset, length).map_err(error_code)?;
+        let bytes = self.open.tree.read(self.open.handle, offset, length).map_err(error_code)?;
         let end = (bytes.len() as u64) < length;
         Ok((bytes, end))
     }
@@ -217,12 +216,7 @@ impl Descriptor {
         if self.read_only {
             if mode.create && !mode.exclusive && self.file_stat_at(path_flags, path).is_ok() {
                 // POSIX lets `O_CREAT` pass for what is there.
-                return self.open_at(
-                    path_flags,
-                    path,
-                    open_flags & !OpenFlags::CREATE,
-                    flags,
-                );
+                return self.open_at(path_flags, path, open_flags & !OpenFlags::CREATE, flags);
             }
             if mode.write || mode.create || mode.truncate {
                 return Err(ErrorCode::ReadOnly);

@@ -256,7 +256,10 @@ fn link_paths<T: WasiView>(types: &mut LinkerInstance<'_, T>) -> wasmtime::Resul
     types.func_wrap(
         "[method]descriptor.stat-at",
         |mut store, (this, flags, path): FlagsPath| {
-            store.data_mut().wasi().at(&this, &path, |directory, path| directory.stat_at(flags, path))
+            store
+                .data_mut()
+                .wasi()
+                .at(&this, &path, |directory, path| directory.stat_at(flags, path))
         },
     )?;
     types.func_wrap(

@@ -1,8 +1,8 @@
 //! `wasi:filesystem` over [`FileTree`]s.
 //!
 //! # What it promises
-//! - A guest reaches the trees that were mounted, below the folder that was mounted, and nothing
-//!   else; the trees themselves refuse paths that lead out of them.
+//! - A guest reaches the trees that were mounted, and nothing else; the trees themselves
+//!   refuse paths that lead out of them.
 //! - A read-only mount cannot be written through any of its handles.
 //! - Every handle is given back to its tree: when its last descriptor and stream are dropped, at
 //!   the latest with the store.
@@ -28,7 +28,9 @@ pub struct Preopen {
     pub guest_path: String,
     /// The tree.
     pub tree: Arc<dyn FileTree>,
-    /// The folder within the tree, relative to its root; empty for the root.
+    /// The folder within the tree, relative to its root; empty for the root. It is where the guest
+    /// starts and no wall: `..` may lead up to the root of the tree. What a guest must not see
+    /// belongs into a tree of its own.
     pub folder: String,
     /// Refuse every change.
     pub read_only: bool,

@@ -40,8 +40,7 @@ impl InputStream for FileInput {
             return Ok(Bytes::new());
         }
         let length = (size as u64).min(READ_LIMIT);
-        let bytes =
-            self.open.tree.read(self.open.handle, self.offset, length).map_err(failed)?;
+        let bytes = self.open.tree.read(self.open.handle, self.offset, length).map_err(failed)?;
         if bytes.is_empty() {
             return Err(StreamError::Closed);
         }
