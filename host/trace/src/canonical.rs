@@ -448,3 +448,7 @@ fn sorted(value: &Value) -> Value {
         plain => plain.clone(),
     }
 }
+
+#[cfg(test)]
+#[path = "canonical_tests.rs"]
+mod tests;

@@ -116,7 +116,7 @@ impl EpisodeWriter {
         let mut encoded = encode(entry);
         let size = encoded.size();
         let mut journal = self.journal();
-        let bytes = u64::try_from(size).unwrap_or(u64::MAX);
+        let bytes = u64::try_from(encoded.full_bytes).unwrap_or(u64::MAX);
         if let Some(next) = journal.refuse(limited, &self.shared.limits, bytes) {
             return next;
         }

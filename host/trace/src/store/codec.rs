@@ -26,6 +26,9 @@ pub(crate) struct EncodedEntry {
     pub(crate) usage: Option<Usage>,
     pub(crate) body: Vec<u8>,
     pub(crate) packed: Option<Vec<u8>>,
+    /// Bytes before compression: what limits count, so that little on disk is never much in
+    /// memory.
+    pub(crate) full_bytes: usize,
 }
 
 impl EncodedEntry {
@@ -64,11 +67,12 @@ pub(crate) fn encode(mut entry: EntryBody) -> EncodedEntry {
             .to_string()
             .into_bytes()
     });
+    let full_bytes = json.len() + packed.as_ref().map_or(0, Vec::len);
     let body = match compress::deflate(&json) {
         Some(smaller) => std::iter::once(COMPRESSED).chain(smaller).collect(),
         None => json,
     };
-    EncodedEntry { sequence: 0, kind, usage, body, packed }
+    EncodedEntry { sequence: 0, kind, usage, body, packed, full_bytes }
 }
 
 /// Unpacks an entry.

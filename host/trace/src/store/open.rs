@@ -44,6 +44,10 @@ pub(crate) fn for_writing(path: &Path, tuning: &Tuning) -> Result<Writing, Store
     schema::version(&connection, path)?;
     let sqlite = |error| StoreError::of_sqlite(path, &error);
     connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(sqlite)?;
+    // The switch to write-ahead logging is itself made under a rollback journal. `extra` syncs the
+    // folder after that journal is gone: were it to come back with the power, it would roll the
+    // main file back to nothing, and the log would be thrown away as one of another database.
+    connection.pragma_update(None, "synchronous", "extra").map_err(sqlite)?;
     let journal: String = connection
         .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
         .map_err(sqlite)?;

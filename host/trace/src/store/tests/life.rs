@@ -1,7 +1,7 @@
 //! From queued to scored, and what resuming sees.
 
 use super::*;
-use crate::{Digest, EntryBody, Ending, Message, Role, State};
+use crate::{Digest, Ending, EntryBody, Message, Role, State};
 
 #[tokio::test]
 async fn a_whole_episode_comes_back_as_it_was_recorded() {
@@ -115,7 +115,10 @@ async fn resuming_does_what_is_missing_and_nothing_twice() {
     scene.store.queue_episodes(&scene.run, &episodes(2, 2)).await.unwrap();
     let plan = scene.store.resume_run(&scene.run).await.unwrap();
     assert_eq!(plan, seen, "looking first and resuming agree");
-    assert_eq!(plan.recorded.iter().map(|e| e.episode).collect::<Vec<_>>(), [EpisodeRef::first(0, 0)]);
+    assert_eq!(
+        plan.recorded.iter().map(|e| e.episode).collect::<Vec<_>>(),
+        [EpisodeRef::first(0, 0)]
+    );
     let missing: Vec<EpisodeRef> = plan.missing.iter().map(|queued| queued.episode).collect();
     let at = |task, sample, attempt| EpisodeRef { task, sample, attempt };
     assert_eq!(missing, [at(0, 1, 1), at(1, 0, 2), at(1, 1, 0)]);
