@@ -393,12 +393,8 @@ pub trait GraderHost: Send + Sync {
         contents: Vec<u8>,
     ) -> Result<(), GraderError>;
     /// At most `limit` bytes of a file.
-    fn read_file(
-        &self,
-        sandbox: SandboxId,
-        path: &str,
-        limit: u32,
-    ) -> Result<Vec<u8>, GraderError>;
+    fn read_file(&self, sandbox: SandboxId, path: &str, limit: u32)
+    -> Result<Vec<u8>, GraderError>;
     /// Removes a file, link or folder.
     fn remove(&self, sandbox: SandboxId, path: &str) -> Result<(), GraderError>;
     /// Runs a command to its end; `clock` as in [`ExecHost::run`].

@@ -1,11 +1,12 @@
 //! From what stopped a guest to the kind of its ending. The table is in [`crate::limits`].
 
 use fulgurite_trace::FailureKind;
-use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace, component::ResourceTableError};
 
 use crate::{
     capability::{ExecError, LlmError},
     limits::{Quota, Refusal},
+    wasi::{Exit, VirtualTimeout},
 };
 
 /// Frames of a backtrace that are kept.
@@ -29,15 +30,19 @@ pub(crate) enum Stop {
     Host,
 }
 
-/// The last thing that went wrong for a guest and that was not followed by a success: what an
+/// What went wrong for a guest in each of its capabilities without a success after it: what an
 /// error, an exit or a trap is put down to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Blame(Option<FailureKind>);
+pub(crate) struct Blame {
+    llm: Option<FailureKind>,
+    exec: Option<FailureKind>,
+    denied: bool,
+}
 
 impl Blame {
     /// A call for the policy was answered.
     pub(crate) fn llm(&mut self, error: Option<&LlmError>) {
-        let kind = match error {
+        self.llm = match error {
             None => None,
             Some(LlmError::Budget(_)) => Some(FailureKind::Budget),
             Some(LlmError::ContextLength) => Some(FailureKind::ContextLength),
@@ -51,32 +56,30 @@ impl Blame {
                 | LlmError::Unsupported(_)
                 | LlmError::Busy
                 | LlmError::Other(..),
-            ) => return,
+            ) => self.llm,
         };
-        self.0 = kind;
     }
 
     /// A command was answered.
     pub(crate) fn exec(&mut self, error: Option<&ExecError>) {
-        let kind = match error {
+        self.exec = match error {
             None => None,
             Some(ExecError::Budget(_)) => Some(FailureKind::Budget),
             Some(ExecError::Cancelled) => Some(FailureKind::Cancelled),
             Some(ExecError::Denied) => Some(FailureKind::Denied),
             Some(ExecError::Unavailable) => Some(FailureKind::SandboxError),
-            Some(ExecError::Invalid(_) | ExecError::Other(..)) => return,
+            Some(ExecError::Invalid(_) | ExecError::Other(..)) => self.exec,
         };
-        self.0 = kind;
     }
 
     /// A stubbed import was called.
     pub(crate) fn denied(&mut self) {
-        self.0 = Some(FailureKind::Denied);
+        self.denied = true;
     }
 
     /// What a failure is put down to.
     pub(crate) fn kind(self) -> Option<FailureKind> {
-        self.0
+        self.llm.or(self.exec).or(self.denied.then_some(FailureKind::Denied))
     }
 }
 
@@ -106,13 +109,20 @@ fn kind_of(error: &wasmtime::Error, quota: &Quota, blame: Blame) -> (FailureKind
         };
         return (kind, stop.to_string());
     }
+    if let Some(timeout) = error.downcast_ref::<VirtualTimeout>() {
+        return (FailureKind::Timeout, format!("{timeout} (`virtual-ms`)"));
+    }
     if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
         return (FailureKind::SandboxError, Stop::Host.to_string());
+    }
+    if let Some(ResourceTableError::Full) = error.downcast_ref() {
+        return (FailureKind::OutOfMemory, Stop::Resources.to_string());
     }
     let trap = error.downcast_ref::<Trap>().copied();
     if trap == Some(Trap::OutOfFuel) {
         return (FailureKind::OutOfFuel, "all fuel is used up (`fuel`)".to_owned());
     }
+    let message = root(error);
     if let Some(refusal) = quota.refused() {
         let limit = match refusal {
             Refusal::Memory => "memory (`memory-bytes`)",
@@ -120,10 +130,13 @@ fn kind_of(error: &wasmtime::Error, quota: &Quota, blame: Blame) -> (FailureKind
         };
         let occupied = quota.memory();
         let message =
-            format!("{limit} was refused with {occupied} bytes in use, and then: {}", root(error));
+            format!("{limit} was refused with {occupied} bytes in use, and then: {message}");
         return (FailureKind::OutOfMemory, message);
     }
-    let message = root(error);
+    if let Some(exit) = error.downcast_ref::<Exit>() {
+        let kind = blame.kind().unwrap_or(FailureKind::HarnessError);
+        return (kind, format!("{exit} instead of returning"));
+    }
     if trap.is_none() && exceeds_count(&message) {
         return (FailureKind::OutOfMemory, message);
     }
@@ -180,10 +193,12 @@ mod tests {
         let mut blame = Blame::default();
         blame.llm(Some(&LlmError::ContextLength));
         blame.llm(Some(&LlmError::Busy));
+        blame.exec(None);
         assert_eq!(blame.kind(), Some(FailureKind::ContextLength));
         blame.llm(None);
         assert_eq!(blame.kind(), None);
         blame.exec(Some(&ExecError::Unavailable));
+        blame.denied();
         assert_eq!(blame.kind(), Some(FailureKind::SandboxError));
     }
 

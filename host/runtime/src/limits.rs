@@ -12,6 +12,7 @@
 //! | `handles`, alive at once | is stopped | `out-of-memory` |
 //! | `resources`, alive at once in the host | the call fails with an error code, or the guest is stopped where the call has none | `out-of-memory` when stopped |
 //! | `wall-ms` (the backstop, see [`crate::clock`]) | is stopped | `timeout` |
+//! | `virtual-ms` of the guest's own clock | is stopped | `timeout` |
 //! | `output-bytes` | nothing: more output is dropped | – |
 //! | a trap (unreachable, bad access, stack overflow, …) | is stopped | `trap` |
 //! | an import that was only stubbed | the call fails; an error, exit or trap with no good call after it is put down to it | `denied` |
@@ -55,6 +56,8 @@ pub struct LimitSettings {
     pub fuel: Option<u64>,
     /// Milliseconds on the wall clock, the backstop.
     pub wall_ms: Option<u64>,
+    /// Milliseconds on the guest's own, virtual clock.
+    pub virtual_ms: Option<u64>,
     /// Bytes of all linear memories together.
     pub memory_bytes: Option<u64>,
     /// Elements of all tables together.
@@ -101,6 +104,8 @@ pub struct Limits {
     pub fuel: NonZeroU64,
     /// Milliseconds on the wall clock, the backstop.
     pub wall_ms: NonZeroU64,
+    /// Milliseconds on the guest's own, virtual clock. Lane programs have theirs by command.
+    pub virtual_ms: NonZeroU64,
     /// Bytes of all linear memories together.
     pub memory_bytes: NonZeroU64,
     /// Elements of all tables together.
@@ -126,6 +131,9 @@ const MIB: u64 = 1 << 20;
 /// One linear memory cannot be larger than this (wasm32).
 const MOST_MEMORY: u64 = 4096 * MIB;
 
+/// A hundred years.
+const MOST_VIRTUAL: u64 = 100 * 365 * 24 * 3_600_000;
+
 impl Limits {
     /// Decodes settings; the role gives what is absent.
     pub fn decode(role: Role, settings: &LimitSettings) -> Result<Self, LimitError> {
@@ -137,6 +145,7 @@ impl Limits {
         let limits = Self {
             fuel: wide("fuel", settings.fuel, fuel, u64::MAX / 2)?,
             wall_ms: wide("wall-ms", settings.wall_ms, wall_ms, u64::from(u32::MAX))?,
+            virtual_ms: wide("virtual-ms", settings.virtual_ms, 3_600_000, MOST_VIRTUAL)?,
             memory_bytes: wide("memory-bytes", settings.memory_bytes, memory_bytes, MOST_MEMORY)?,
             table_elements: narrow("table-elements", settings.table_elements, 50_000, 10_000_000)?,
             instances: narrow("instances", settings.instances, 100, 1_000)?,
@@ -178,6 +187,7 @@ impl Limits {
     const LEAST: Self = Self {
         fuel: NonZeroU64::MIN,
         wall_ms: NonZeroU64::MIN,
+        virtual_ms: NonZeroU64::MIN,
         memory_bytes: NonZeroU64::MIN,
         table_elements: NonZeroU32::MIN,
         instances: NonZeroU32::MIN,
@@ -288,8 +298,8 @@ impl ResourceLimiter for Quota {
     ) -> wasmtime::Result<bool> {
         let added = desired.saturating_sub(current);
         let total = self.elements.saturating_add(added);
-        let fits =
-            u64::try_from(total).is_ok_and(|total| total <= self.limits.table_elements.get().into());
+        let fits = u64::try_from(total)
+            .is_ok_and(|total| total <= self.limits.table_elements.get().into());
         if !fits || maximum.is_some_and(|maximum| desired > maximum) {
             self.refuse(Refusal::Table);
             return Ok(false);
