@@ -61,8 +61,8 @@ pub struct Dataset {
 
 /// Reads a task file. With `skip_bad`, broken rows are collected instead of ending the reading.
 pub fn read(path: &Path, skip_bad: bool) -> Result<Dataset, DatasetError> {
-    let file = File::open(path)
-        .map_err(|source| DatasetError::File { path: path.to_owned(), source })?;
+    let file =
+        File::open(path).map_err(|source| DatasetError::File { path: path.to_owned(), source })?;
     let mut reader = Rows { path, reader: BufReader::new(file), line: 0 };
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut tasks = Vec::new();

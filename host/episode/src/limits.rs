@@ -121,8 +121,12 @@ fn parse(text: &str, factors: &[(&str, u64)]) -> Result<u64, String> {
     let unit = text.get(digits.len()..).unwrap_or_default();
     let factor = factors.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
     let (Some((_, factor)), Ok(number)) = (factor, digits.trim().parse::<u64>()) else {
-        let units: Vec<_> = factors.iter().map(|(name, _)| *name).filter(|n| !n.is_empty()).collect();
-        return Err(format!("`{text}` is not a whole number, optionally with {}", units.join(", ")));
+        let units: Vec<_> =
+            factors.iter().map(|(name, _)| *name).filter(|n| !n.is_empty()).collect();
+        return Err(format!(
+            "`{text}` is not a whole number, optionally with {}",
+            units.join(", ")
+        ));
     };
     match number.checked_mul(*factor) {
         Some(0) => Err("0 would stop every episode at once".to_owned()),
@@ -173,7 +177,7 @@ macro_rules! scaled {
         mod $module {
             use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-            use super::{$factors, NumberOrText, shown};
+            use super::{NumberOrText, shown, $factors};
 
             pub(super) fn serialize<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
                 to.serialize_str(&shown(*value, &$factors))

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use super::programs::Programs;
 use async_trait::async_trait;
 use fulgurite_runtime::{
     capability::{BudgetKind, ExecError, ExecHost},
@@ -15,7 +16,8 @@ use fulgurite_trace::{CommandOutput, CommandRequest, EntryBody, EpisodeWriter};
 
 /// The commands of one attempt.
 pub(crate) struct Commands {
-    pub(crate) lane: Lane,
+    pub(crate) programs: Programs,
+    pub(crate) seed: u64,
     pub(crate) tree: Arc<Tree>,
     pub(crate) limits: CommandLimits,
     pub(crate) left: Arc<CommandsLeft>,
@@ -47,7 +49,7 @@ impl ExecHost for Commands {
     async fn run(
         &self,
         request: CommandRequest,
-        _clock: &EpisodeClock,
+        clock: &EpisodeClock,
     ) -> Result<CommandOutput, ExecError> {
         if self.cancellation.is_cancelled() {
             return Err(ExecError::Cancelled);
@@ -55,9 +57,10 @@ impl ExecHost for Commands {
         if !self.left.take() {
             return Err(ExecError::Budget(BudgetKind::Commands));
         }
+        let lane = Lane::new(self.programs.runner(clock, self.seed));
         let tree = Arc::clone(&self.tree);
         let output =
-            self.lane.run(&request, tree, &self.limits).await.map_err(|error| refusal(&error))?;
+            lane.run(&request, tree, &self.limits).await.map_err(|error| refusal(&error))?;
         let tree = self.tree.digest().map_err(|error| {
             tracing::error!(%error, "the workspace cannot be read");
             ExecError::Unavailable
@@ -67,7 +70,7 @@ impl ExecHost for Commands {
     }
 
     fn programs(&self) -> Vec<String> {
-        self.lane.programs()
+        Lane::new(self.programs.runner(&EpisodeClock::start(), self.seed)).programs()
     }
 }
 

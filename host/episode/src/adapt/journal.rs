@@ -25,27 +25,3 @@ impl JournalHost for Journal {
         self.writer.push(EntryBody::Output { stdout, stderr });
     }
 }
-
-/// What a reward writes and calls goes to the log of the run's owner: the journal of the episode
-/// is closed by then, and belongs to the harness.
-pub(crate) struct RewardLog {
-    pub(crate) reward: String,
-}
-
-impl JournalHost for RewardLog {
-    fn event(&self, name: String, _fields: Metadata) {
-        tracing::debug!(reward = self.reward, name, "event of a reward");
-    }
-
-    fn metric(&self, name: String, value: f64) {
-        tracing::debug!(reward = self.reward, name, value, "metric of a reward");
-    }
-
-    fn denied(&self, import: &str) {
-        tracing::warn!(reward = self.reward, import, "a reward called what it was not given");
-    }
-
-    fn output(&self, stdout: String, stderr: String) {
-        tracing::debug!(reward = self.reward, stdout, stderr, "output of a reward");
-    }
-}

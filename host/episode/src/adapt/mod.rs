@@ -1,6 +1,5 @@
 //! Adapters: what a component asks for (traits of `runtime`) from the rooms that have it.
 
-pub(crate) mod budget;
 pub(crate) mod exec;
 pub(crate) mod grader;
 pub(crate) mod journal;

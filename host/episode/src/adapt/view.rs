@@ -5,10 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use fulgurite_runtime::capability::{Change, ChangeKind, EpisodeView, GradedTask, ReadError};
 use fulgurite_sandbox::{ChangeKind as SealedKind, Sealed};
-use fulgurite_trace::{
-    Ending, EntryBody, EpisodeRef, Store, Task, Turn,
-    file::FileError,
-};
+use fulgurite_trace::{Ending, EntryBody, EpisodeRef, Store, Task, Turn, file::FileError};
 use tokio::sync::OnceCell;
 
 /// Most bytes of one read.
@@ -113,4 +110,3 @@ impl EpisodeView for View {
         })
     }
 }
-
