@@ -12,7 +12,7 @@
 //! - Two programs connected by [`crate::wasi::connect`] and run at once cannot hang each other.
 //!
 //! The caller owns the threads: a run is one future that computes between awaits and yields every
-//! few milliseconds.
+//! millisecond or so.
 
 use fulgurite_trace::{Captured, CommandStop, FailureKind};
 use wasmtime::{
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Fuel between two yields to other futures of the same thread: a few milliseconds.
+/// Fuel between two yields to other futures of the same thread: about a millisecond.
 const YIELD_FUEL: u64 = 5_000_000;
 
 /// One command.

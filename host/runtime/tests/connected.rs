@@ -1,5 +1,12 @@
 //! Two Python programs at once, standard output of each connected to standard input of the other.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may fail loudly"
+)]
+
 mod support;
 
 use std::{num::NonZeroU64, time::Duration};

@@ -1,11 +1,15 @@
 //! The file system of guests, with the real Python interpreter over a tree in memory.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may fail loudly"
+)]
+
 mod support;
 
-use std::sync::Arc;
-
 use fulgurite_runtime::wasi::Preopen;
-use fulgurite_trace::file::FileTree;
 use support::{
     python::{output, python, request, run_in},
     tree::MemoryTree,

@@ -1,6 +1,13 @@
 //! Commands of the wasm lane, with the real Python interpreter: how they end, what they print,
 //! what time and chance look like to them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may fail loudly"
+)]
+
 mod support;
 
 use std::num::NonZeroU64;

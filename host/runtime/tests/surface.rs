@@ -1,5 +1,12 @@
 //! Every function of WASI 0.2 is linked with its right type, and the lists for the audit are true.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may fail loudly"
+)]
+
 mod support;
 
 use std::collections::BTreeSet;
