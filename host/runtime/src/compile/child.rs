@@ -21,15 +21,20 @@ const MOST_ORDER: u64 = 64 << 10;
 /// Does one compilation as told on standard input, and answers the status to exit with. To be
 /// called in a fresh process whose first argument is [`super::CHILD_ARGUMENT`].
 pub fn child_main() -> ExitCode {
+    ExitCode::from(child_status())
+}
+
+/// The same, for those who exit by other means than returning.
+pub fn child_status() -> u8 {
     match work() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(CompileError::Invalid(message)) => {
             say(&message);
-            ExitCode::from(REFUSED)
+            REFUSED
         }
         Err(error) => {
             say(&error.to_string());
-            ExitCode::FAILURE
+            1
         }
     }
 }

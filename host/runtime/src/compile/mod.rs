@@ -28,7 +28,7 @@ use tokio::{
     sync::Semaphore,
 };
 
-pub use child::child_main;
+pub use child::{child_main, child_status};
 
 use crate::{engine::on_demand, failure::truncate, machine::Layout};
 
