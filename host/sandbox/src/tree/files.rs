@@ -29,9 +29,11 @@ impl State {
         }
         self.check_handle_quota()?;
         let exclusive = mode.create && mode.exclusive;
-        let last_link = match mode.follow && !exclusive {
-            true => LastLink::Follow,
-            false => LastLink::Stay,
+        let last_link = match (mode.create, mode.follow && !exclusive) {
+            (true, true) => LastLink::Create,
+            (true, false) => LastLink::StayAlways,
+            (false, true) => LastLink::Follow,
+            (false, false) => LastLink::Stay,
         };
         let opened = match self.resolve(base, path, last_link)? {
             Place::Name { slash: true, .. } if mode.create => return Err(FileError::IsDirectory),

@@ -31,8 +31,8 @@ pub struct Quota {
     pub depth: u32,
     /// Bytes of one name.
     pub name_bytes: u32,
-    /// Bytes of file contents kept in memory; what is more goes to disk. Not a limit that an
-    /// operation can fail on.
+    /// Bytes of file contents kept in memory; what is written beyond goes to disk. Not a limit
+    /// that an operation can fail on. Content that files of the tree share counts for each.
     pub memory_bytes: u64,
 }
 

@@ -15,6 +15,8 @@ use super::{
 pub(crate) enum LastLink {
     /// Go where it leads.
     Follow,
+    /// Go where it leads unless the path ends in `/`; for making files, which have no such path.
+    Create,
     /// Stay at the link, but go where it leads when the path ends in `/`.
     Stay,
     /// Stay at the link whatever the path ends in; for operations on names.
@@ -45,10 +47,14 @@ pub(crate) enum Dots {
 }
 
 impl Place {
-    /// The node there.
+    /// The node there. A file's path that ends in `/` leads nowhere.
     pub(crate) fn inode(&self) -> Result<Inode, FileError> {
         match self {
-            Self::Name { entry, .. } => entry.map(|entry| entry.inode).ok_or(FileError::NotFound),
+            Self::Name { entry: None, .. } => Err(FileError::NotFound),
+            Self::Name { entry: Some(entry), slash: true, .. } if entry.kind == FileKind::File => {
+                Err(FileError::NotDirectory)
+            }
+            Self::Name { entry: Some(entry), .. } => Ok(entry.inode),
             Self::Folder { inode, .. } => Ok(*inode),
         }
     }
@@ -162,6 +168,7 @@ impl Layer {
             let follow = !is_last
                 || match last_link {
                     LastLink::Follow => true,
+                    LastLink::Create => !slash,
                     LastLink::Stay => slash,
                     LastLink::StayAlways => false,
                 };

@@ -213,11 +213,8 @@ impl State {
         to: Inode,
         to_path: &str,
     ) -> Result<(), FileError> {
-        let (inode, kind) = match self.resolve(from, from_path, LastLink::Stay)? {
-            Place::Name { entry: Some(entry), .. } => (entry.inode, entry.kind),
-            Place::Name { entry: None, .. } => return Err(FileError::NotFound),
-            Place::Folder { inode, .. } => (inode, FileKind::Directory),
-        };
+        let inode = self.resolve(from, from_path, LastLink::Stay)?.inode()?;
+        let kind = self.layer.node(inode)?.kind();
         let (folder, name) = self.resolve_new(to, to_path)?;
         if kind == FileKind::Directory {
             return Err(FileError::NotPermitted);
