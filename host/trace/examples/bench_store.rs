@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let turns = arguments.next().map_or(Ok(defaults.turns), |text| text.parse())?;
     let tasks = arguments.next().map_or(Ok(defaults.tasks), |text| text.parse())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let figures = runtime.block_on(bench(&folder, BenchOptions { turns, tasks }))?;
+    let figures = runtime.block_on(bench(&folder, BenchOptions { turns, tasks, ..defaults }))?;
     println!("{}", serde_json::to_string_pretty(&figures)?);
     Ok(())
 }

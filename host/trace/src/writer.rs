@@ -262,7 +262,9 @@ impl Journal {
     /// Drops an entry that comes too late or goes beyond the limits; answers the next number.
     fn refuse(&mut self, limited: bool, limits: &JournalLimits, bytes: u64) -> Option<u32> {
         if self.closed {
-            tracing::warn!("an entry came after the end of its episode and is not recorded");
+            if !limited {
+                tracing::warn!("a call came after the end of its episode and is not recorded");
+            }
             return Some(self.counts.entries);
         }
         let full = self.limited_entries >= limits.entries

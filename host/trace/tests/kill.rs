@@ -4,6 +4,9 @@
 //!
 //! The child is this very test program, started again with a variable that says where to write.
 
+// Clippy sees tests only inside `#[test]` functions.
+#![allow(clippy::unwrap_used)]
+
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},

@@ -1,7 +1,9 @@
 //! From queued to scored, and what resuming sees.
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::{Digest, Ending, EntryBody, Message, Role, State};
+use crate::{Digest, Ending, EntryBody, Message, Role, State, Timestamp, lifecycle::Step};
 
 #[tokio::test]
 async fn a_whole_episode_comes_back_as_it_was_recorded() {
@@ -209,4 +211,61 @@ async fn a_changed_task_list_is_noticed() {
     assert_eq!(scene.store.episodes(&scene.run).unwrap().len(), 4, "all or nothing");
 }
 
-use crate::Timestamp;
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The store follows the transition table, whatever is asked of it, and a refused step leaves
+    /// no trace.
+    #[test]
+    fn the_store_follows_the_table(steps in proptest::collection::vec(0..6_usize, 1..12)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let scene = Scene::new().await;
+            let episode = EpisodeRef::first(0, 0);
+            let writer = scene.start(episode).await;
+            let mut state = State::Running;
+            let mut closed = false;
+            let mut turns = 0;
+            for step in steps {
+                let step = Step::ALL[step];
+                let expected = state.after(step);
+                let result = match step {
+                    // Stands for a turn here: an attempt is started by making its writer.
+                    Step::Start => {
+                        writer.push(EntryBody::Turn(Box::new(example::turn(turns, "x"))));
+                        let result = writer.commit().await;
+                        prop_assert_eq!(result.is_err(), closed);
+                        turns += u32::from(!closed);
+                        continue;
+                    }
+                    Step::End => {
+                        let ending = example::ending(FailureKind::Budget);
+                        writer.end(ending, None, Vec::new()).await
+                    }
+                    Step::Score => writer.score(vec![example::score("r", 1.0)], 1.0).await,
+                    Step::Fail => writer.fail("alarm").await,
+                    Step::Drop => writer.abandon("retries").await,
+                    Step::Cancel => writer.cancel().await,
+                };
+                closed = true;
+                match expected {
+                    Ok(next) => {
+                        prop_assert_eq!(result, Ok(()));
+                        state = next;
+                    }
+                    Err(source) => {
+                        let run = scene.run.clone();
+                        prop_assert_eq!(result, Err(StoreError::Illegal { run, episode, source }));
+                    }
+                }
+            }
+            writer.commit().await.ok();
+            let summary = scene.store.episode(&scene.run, episode).unwrap();
+            prop_assert_eq!((summary.state, summary.turns), (state, u64::from(turns)));
+            prop_assert_eq!(summary.total.is_some(), state == State::Scored);
+            let entries = scene.store.entries(&scene.run, episode).unwrap();
+            prop_assert_eq!(entries.len(), turns as usize);
+            Ok(())
+        })?;
+    }
+}
