@@ -40,7 +40,9 @@ pub use crate::Metadata;
 pub use crate::bindings::harness::exports::fulgurite::plugin::agent::{
     Capability, Description, Failure, Outcome, Prompt, Status, Task,
 };
-pub use crate::bindings::harness::fulgurite::plugin::commands::{Captured, ExecError, Output, Stop};
+pub use crate::bindings::harness::fulgurite::plugin::commands::{
+    Captured, ExecError, Output, Stop,
+};
 pub use crate::bindings::harness::fulgurite::plugin::llm::{
     Chunk, LlmError, ModelInfo, Options, Reply, TokenReply,
 };

@@ -39,7 +39,9 @@ pub use schemars::JsonSchema;
 pub use serde::{Deserialize, Serialize};
 
 pub use crate::Metadata;
-pub use crate::bindings::harness::fulgurite::plugin::commands::{Captured, ExecError, Output, Stop};
+pub use crate::bindings::harness::fulgurite::plugin::commands::{
+    Captured, ExecError, Output, Stop,
+};
 pub use crate::bindings::harness::fulgurite::plugin::types::{
     FinishReason, Message, Part, Role, ToolCall, ToolResult, Usage,
 };
