@@ -90,7 +90,9 @@ Examples:
     /// Check what is installed, missing or too small
     Doctor,
     /// Print a completion script
-    #[command(after_help = "Example:\n  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite")]
+    #[command(
+        after_help = "Example:\n  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite"
+    )]
     Completions {
         /// The shell
         shell: Shell,
@@ -242,12 +244,25 @@ pub(crate) enum PluginCommand {
         /// What it is [default: read from the component]
         #[arg(long, value_enum)]
         kind: Option<PluginKind>,
+        /// Register it for this project only
+        #[arg(long)]
+        project: bool,
     },
     /// List what is registered
     List,
     /// Show one plugin
     Show {
         /// Its name
+        name: String,
+    },
+    /// Pin names to what they point to now, in the project's fulgurite.lock
+    Pin {
+        /// The names [default: every registered one]
+        names: Vec<String>,
+    },
+    /// Forget the pin of a name
+    Unpin {
+        /// The name
         name: String,
     },
     /// Check every stored file, and the project's lock file, for changes
@@ -262,7 +277,9 @@ pub(crate) enum PluginCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TasksCommand {
     /// Turn a published data set into a task file
-    #[command(after_help = "Example:\n  fulgurite tasks import human-eval --limit 20 --output tasks.jsonl")]
+    #[command(
+        after_help = "Example:\n  fulgurite tasks import human-eval --limit 20 --output tasks.jsonl"
+    )]
     Import {
         /// The data set
         #[arg(value_enum)]
@@ -297,7 +314,9 @@ pub(crate) enum TraceCommand {
         run: Option<String>,
     },
     /// Show an episode as a readable transcript
-    #[command(after_help = "Examples:\n  fulgurite trace show last 0\n  fulgurite trace show 20261130-151700-3f9a 12.3")]
+    #[command(
+        after_help = "Examples:\n  fulgurite trace show last 0\n  fulgurite trace show 20261130-151700-3f9a 12.3"
+    )]
     Show {
         /// The run, or `last`
         run: String,

@@ -24,6 +24,8 @@ struct FileConfig {
     tasks: Option<PathBuf>,
     skip_bad: Option<bool>,
     policy: Option<String>,
+    #[serde(default)]
+    policy_options: Map<String, Value>,
     samples: Option<u32>,
     concurrency: Option<u32>,
     seed: Option<u64>,
@@ -63,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) tasks: PathBuf,
     pub(crate) skip_bad: bool,
     pub(crate) policy: String,
+    pub(crate) policy_options: Map<String, Value>,
     pub(crate) samples: u32,
     pub(crate) concurrency: u32,
     pub(crate) seed: u64,
@@ -100,6 +103,7 @@ impl Settings {
             tasks: required(flags.tasks.clone().or(file.tasks.map(from_file)), "tasks")?,
             skip_bad: flags.skip_bad || file.skip_bad.unwrap_or_default(),
             policy: required(flags.policy.clone().or(file.policy), "policy")?,
+            policy_options: file.policy_options,
             samples: flags.samples.or(file.samples).unwrap_or(1),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             seed: flags.seed.or(file.seed).unwrap_or_default(),
@@ -150,7 +154,9 @@ impl From<args::History> for HistoryMode {
 }
 
 fn required<T>(value: Option<T>, name: &str) -> Result<T> {
-    value.with_context(|| format!("no {name} is given\n  mend: pass --{name} or set `{name}` in {FILE}"))
+    value.with_context(|| {
+        format!("no {name} is given\n  mend: pass --{name} or set `{name}` in {FILE}")
+    })
 }
 
 /// The configuration, and the folder its paths are relative to.

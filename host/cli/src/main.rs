@@ -1,1 +1,114 @@
-fn main() {}
+//! The `fulgurite` binary: configuration, progress, output, wiring.
+//!
+//! What is done is done in the rooms; this one reads the command line and `fulgurite.toml`,
+//! resolves them once, introduces the rooms to each other and shows what came of it. Results go
+//! to standard output, as text or (`--json`) for machines; progress and remarks to standard
+//! error. Exit codes are documented in `fulgurite --help`.
+
+mod args;
+mod commands;
+mod config;
+mod exit;
+mod guest;
+mod host;
+mod human_eval;
+mod output;
+mod place;
+mod policy;
+mod run;
+mod scratch;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use args::{Arguments, BenchCommand, Command, RewardCommand};
+use clap::{CommandFactory as _, Parser as _};
+use output::Output;
+use place::Places;
+
+fn main() -> ExitCode {
+    // A compiling child: a copy of this program with nothing but a component on its input.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == fulgurite_runtime::compile::CHILD_ARGUMENT)
+    {
+        return fulgurite_runtime::compile::child_main();
+    }
+    let arguments = Arguments::parse();
+    let output = Output::new(&arguments.global);
+    log(output);
+    match run(arguments, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.error(&error);
+            exit::code(&error)
+        }
+    }
+}
+
+fn run(arguments: Arguments, output: Output) -> Result<()> {
+    let places = Places::find(&arguments.global)?;
+    match arguments.command {
+        Command::Run(flags) => asynchronous(run::run(&flags, &places, output)),
+        Command::New(new) => commands::new::run(&new, output),
+        Command::Build(build) => build_guest(&build, output),
+        Command::Inspect(inspect) => {
+            asynchronous(commands::inspect::run(&inspect, &places, output))
+        }
+        Command::Reward(RewardCommand::Check(check)) => {
+            asynchronous(commands::reward_check::run(&check, &places, output))
+        }
+        Command::Plugin(command) => asynchronous(commands::plugin::run(&command, &places, output)),
+        Command::Tasks(command) => commands::tasks::run(&command, &places, output),
+        Command::Trace(command) => commands::trace::run(&command, &places, output),
+        Command::Bench(BenchCommand::Episodes { episodes, alive }) => {
+            asynchronous(commands::bench::episodes(episodes, alive, &places, output))
+        }
+        Command::Bench(BenchCommand::Store { turns }) => {
+            asynchronous(commands::bench::store(turns, &places, output))
+        }
+        Command::Doctor => commands::doctor::run(&places, output),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "fulgurite",
+                &mut std::io::stdout().lock(),
+            );
+            Ok(())
+        }
+    }
+}
+
+fn build_guest(build: &args::Build, output: Output) -> Result<()> {
+    output.remark("building runs the package's own build scripts and macros with your rights");
+    let built = guest::build(&build.path, build.output.as_deref(), output.is_quiet())?;
+    for remark in &built.remarks {
+        output.remark(remark);
+    }
+    let done = serde_json::json!({ "file": built.file });
+    output.result(&done, |_| built.file.display().to_string())
+}
+
+fn asynchronous<F: Future<Output = Result<()>>>(work: F) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the threads of the program cannot be started")?
+        .block_on(work)
+}
+
+/// The log goes to standard error; `RUST_LOG` says how much of it.
+fn log(output: Output) {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let quiet = if output.is_quiet() { "error" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(quiet));
+    // Only the first subscriber of a process counts, and this is it.
+    let _ = fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .without_time()
+        .try_init();
+}

@@ -10,7 +10,7 @@ pub(crate) fn text<const N: usize>(
 ) -> String {
     let mut table = Table::new();
     table
-        .load_preset(UTF8_BORDERS_ONLY)
+        .load_style(UTF8_BORDERS_ONLY)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(heads);
     for row in rows {

@@ -18,6 +18,9 @@ pub struct PluginPin {
     pub name: String,
     /// The component's digest.
     pub digest: Digest,
+    /// Where it is, when it is a file outside the registry. Not part of what results depend on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
 }
 
 /// A reward of the run.
@@ -81,6 +84,9 @@ pub struct Plan {
     pub tasks: TasksPin,
     /// The policy, as specified; holds no secret.
     pub policy: String,
+    /// How to talk to it; holds no secret.
+    #[serde(default)]
+    pub policy_options: Map<String, Value>,
     /// What the policy called itself.
     pub policy_name: String,
     /// Sampling, where the harness does not ask otherwise.
@@ -100,4 +106,18 @@ pub struct Plan {
     pub floor: f64,
     /// Attempts of an episode whose infrastructure fails, the first included.
     pub attempts: u32,
+}
+
+impl Plan {
+    /// The part that results depend on: everything, with paths and concurrency blanked.
+    pub fn pinned(&self) -> Value {
+        let mut plan = self.clone();
+        plan.concurrency = 1;
+        plan.tasks.path = PathBuf::new();
+        plan.harness.path = None;
+        for reward in &mut plan.rewards {
+            reward.plugin.path = None;
+        }
+        serde_json::to_value(plan).unwrap_or_default()
+    }
 }

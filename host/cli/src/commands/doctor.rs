@@ -30,7 +30,11 @@ struct Check {
 }
 
 impl Check {
-    fn new(what: &'static str, found: impl Into<String>, problem: Option<(Verdict, String)>) -> Self {
+    fn new(
+        what: &'static str,
+        found: impl Into<String>,
+        problem: Option<(Verdict, String)>,
+    ) -> Self {
         let (verdict, mend) = match problem {
             Some((verdict, mend)) => (verdict, Some(mend)),
             None => (Verdict::Good, None),
@@ -86,7 +90,10 @@ fn map_count() -> Check {
             "vm.max_map_count",
             count.to_string(),
             (count < WANTED).then(|| {
-                (Verdict::Small, format!("fewer episodes fit at once; sysctl vm.max_map_count={WANTED}"))
+                (
+                    Verdict::Small,
+                    format!("fewer episodes fit at once; sysctl vm.max_map_count={WANTED}"),
+                )
             }),
         ),
         Err(_) => Check::new("vm.max_map_count", "not readable", None),
@@ -162,6 +169,7 @@ fn writable(what: &'static str, folder: &Path) -> Check {
 
 fn artifact(what: &'static str, file: &Path) -> Check {
     let problem = (!file.is_file()).then(|| (Verdict::Small, "cargo xtask setup".to_owned()));
-    let found = if problem.is_some() { "not fetched".to_owned() } else { file.display().to_string() };
+    let found =
+        if problem.is_some() { "not fetched".to_owned() } else { file.display().to_string() };
     Check::new(what, found, problem)
 }

@@ -83,7 +83,10 @@ pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result
             && message.manifest_path.as_deref() == Some(&manifest)
             && message.target.is_some_and(|target| target.kind.iter().any(|kind| kind == "cdylib"))
         {
-            component = message.filenames.into_iter().find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
+            component = message
+                .filenames
+                .into_iter()
+                .find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
         }
     }
     if !child.wait()?.success() {
@@ -97,7 +100,8 @@ pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result
     })?;
     let file = match output {
         Some(file) => file.to_owned(),
-        None => folder.join(component.file_name().unwrap_or_default().to_string_lossy().replace('_', "-")),
+        None => folder
+            .join(component.file_name().unwrap_or_default().to_string_lossy().replace('_', "-")),
     };
     // Renamed into place, so that nobody ever sees half a component.
     let scratch = file.with_extension("wasm.partial");

@@ -57,10 +57,8 @@ pub(super) fn find_or_install() -> Result<Toolchain> {
     if has_target(&sysroot) {
         return Ok(own(vec![]));
     }
-    let asked = Command::new("rustup")
-        .args(["target", "add", TARGET])
-        .stdin(Stdio::null())
-        .output();
+    let asked =
+        Command::new("rustup").args(["target", "add", TARGET]).stdin(Stdio::null()).output();
     if has_target(&sysroot) {
         return Ok(own(vec![format!("installed the target {TARGET} with rustup")]));
     }
@@ -69,7 +67,9 @@ pub(super) fn find_or_install() -> Result<Toolchain> {
         Err(error) => format!("rustup cannot be started: {error}"),
     };
     debian(&sysroot).with_context(|| {
-        format!("the Rust target {TARGET} is missing and `rustup target add {TARGET}` failed: {refusal}")
+        format!(
+            "the Rust target {TARGET} is missing and `rustup target add {TARGET}` failed: {refusal}"
+        )
     })
 }
 
@@ -176,5 +176,10 @@ fn print(what: &str) -> Result<String> {
 
 fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message").trim().to_owned()
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("no message")
+        .trim()
+        .to_owned()
 }

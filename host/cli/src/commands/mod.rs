@@ -1,0 +1,10 @@
+//! One module a command.
+
+pub(crate) mod bench;
+pub(crate) mod doctor;
+pub(crate) mod inspect;
+pub(crate) mod new;
+pub(crate) mod plugin;
+pub(crate) mod reward_check;
+pub(crate) mod tasks;
+pub(crate) mod trace;

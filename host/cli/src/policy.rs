@@ -1,0 +1,71 @@
+//! From what a run says of its policy to the policy itself.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use fulgurite_policy::{ApiKey, OpenAiOptions, OpenContext, Oracle, Policy, PolicySpec};
+use fulgurite_trace::Task;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::exit;
+
+/// `policy_options` of the configuration, for `openai:` policies.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    /// Name of the environment variable that holds the key.
+    key_variable: Option<String>,
+    /// Ask the server for token ids and log-probabilities.
+    token_ids: bool,
+    /// Send the model's earlier thinking back.
+    send_thinking: bool,
+    /// Whether the server takes tool definitions.
+    native_tools: Option<bool>,
+    /// Tokens of history and reply together.
+    context_length: Option<u32>,
+    /// Fields added to every request.
+    extra: Map<String, Value>,
+}
+
+/// Opens the policy. Reads its files on a blocking thread: a model takes seconds.
+pub(crate) async fn open(
+    text: &str,
+    options: &Map<String, Value>,
+    tasks: &[Arc<Task>],
+) -> Result<Arc<dyn Policy>> {
+    let spec: PolicySpec = text
+        .parse()
+        .map_err(|error: fulgurite_policy::SpecError| exit::Usage(error.to_string()))?;
+    let options: Options = serde_json::from_value(Value::Object(options.clone()))
+        .map_err(|error| exit::Usage(format!("`policy_options`: {error}")))?;
+    let mut context = OpenContext::default();
+    match spec {
+        PolicySpec::Oracle => {
+            context.oracle = Some(Oracle::new(tasks.iter().map(AsRef::as_ref)));
+        }
+        PolicySpec::OpenAi { .. } => context.openai = openai(options)?,
+        _ => {}
+    }
+    let opened = tokio::task::spawn_blocking(move || fulgurite_policy::open(&spec, context)).await;
+    opened
+        .context("the policy could not be opened")?
+        .map_err(|error| exit::Policy(error.to_string()).into())
+}
+
+fn openai(options: Options) -> Result<OpenAiOptions> {
+    let Options { key_variable, token_ids, send_thinking, native_tools, context_length, extra } =
+        options;
+    let key = ApiKey::from_environment(key_variable.as_deref())
+        .map_err(|error| exit::Policy(error.to_string()))?;
+    let default = OpenAiOptions::default();
+    Ok(OpenAiOptions {
+        key,
+        token_ids,
+        send_thinking,
+        native_tools: native_tools.unwrap_or(default.native_tools),
+        context_length,
+        extra,
+        ..default
+    })
+}

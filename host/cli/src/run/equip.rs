@@ -1,0 +1,185 @@
+//! From settings, or from the plan of an earlier run, to everything loaded.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use anyhow::{Context as _, Result, bail};
+use fulgurite_episode::{
+    Equipment,
+    dataset::{self, Dataset},
+    plan::{CONTRACT, HistoryMode, Plan, RewardPlan, SamplingPlan, TasksPin},
+};
+use fulgurite_gateway::{Budgets, Gateway, History, SamplingDefaults, Settings as GatewaySettings};
+use fulgurite_registry::Kind;
+use fulgurite_trace::{EpisodeRef, QueuedEpisode, Store, Task};
+
+use crate::{
+    config::Settings,
+    exit,
+    host::{Found, Host},
+    output::Output,
+    place::Places,
+    policy,
+};
+
+/// A plan and everything that it needs.
+pub(crate) struct Equipped {
+    pub(crate) plan: Plan,
+    pub(crate) equipment: Equipment,
+}
+
+impl Equipped {
+    /// Records the run's episodes in a store.
+    pub(crate) fn record_in(&mut self, store: Store, run: String) -> Result<()> {
+        self.equipment.store = Some((store, run));
+        Ok(())
+    }
+}
+
+/// Finds and loads what the settings name, and pins it.
+pub(crate) async fn equip(settings: Settings, places: &Places, output: Output) -> Result<Equipped> {
+    let dataset = dataset::read(&settings.tasks, settings.skip_bad)?;
+    for bad in &dataset.skipped {
+        output.remark(format_args!("left out: {bad}"));
+    }
+    let host = Host::start(places, settings.concurrency)?;
+    let harness = host.find(&settings.harness, Kind::Harness)?;
+    let mut rewards = Vec::new();
+    for reward in &settings.rewards {
+        rewards.push(host.find(&reward.plugin, Kind::Reward)?);
+    }
+    let (programs, _) = host.programs(None).await?;
+    let plan = Plan {
+        contract: CONTRACT.to_owned(),
+        harness: harness.pin.clone(),
+        harness_config: settings.harness_config,
+        rewards: settings
+            .rewards
+            .into_iter()
+            .zip(&rewards)
+            .map(|(reward, found)| RewardPlan {
+                plugin: found.pin.clone(),
+                weight: reward.weight,
+                config: reward.config,
+            })
+            .collect(),
+        programs,
+        tasks: TasksPin {
+            path: settings.tasks.canonicalize().unwrap_or(settings.tasks),
+            digest: dataset.digest,
+            count: u32::try_from(dataset.tasks.len()).context("too many tasks")?,
+            skip_bad: settings.skip_bad,
+        },
+        policy: settings.policy,
+        policy_options: settings.policy_options,
+        policy_name: String::new(),
+        sampling: SamplingPlan {
+            temperature: settings.temperature,
+            max_tokens: settings.max_tokens,
+        },
+        history: settings.history,
+        samples: settings.samples,
+        concurrency: settings.concurrency,
+        seed: settings.seed,
+        limits: settings.limits,
+        floor: settings.floor,
+        attempts: settings.attempts,
+    };
+    load(host, plan, dataset, &harness, &rewards).await
+}
+
+/// Loads exactly what an earlier run's plan pins.
+pub(crate) async fn equip_again(plan: Plan, places: &Places, output: Output) -> Result<Equipped> {
+    let dataset = dataset::read(&plan.tasks.path, plan.tasks.skip_bad)?;
+    if dataset.digest != plan.tasks.digest {
+        bail!(
+            "the task file {} has changed since the run began\n  mend: restore it, or start a new \
+             run",
+            plan.tasks.path.display()
+        );
+    }
+    output.remark(format_args!("policy: {}", plan.policy));
+    let host = Host::start(places, plan.concurrency)?;
+    let harness = host.pinned(&plan.harness)?;
+    let rewards: Vec<Found> =
+        plan.rewards.iter().map(|reward| host.pinned(&reward.plugin)).collect::<Result<_>>()?;
+    load(host, plan, dataset, &harness, &rewards).await
+}
+
+async fn load(
+    host: Host,
+    mut plan: Plan,
+    dataset: Dataset,
+    harness: &Found,
+    rewards: &[Found],
+) -> Result<Equipped> {
+    let (harness, description) = host.harness(harness).await?;
+    let mut loaded = Vec::new();
+    for reward in rewards {
+        loaded.push(host.reward(reward).await?.0);
+    }
+    let (_, programs) = host.programs(Some(&plan.programs)).await?;
+    let tasks: Vec<Arc<Task>> = dataset.tasks.into_iter().map(Arc::new).collect();
+    let policy = policy::open(&plan.policy, &plan.policy_options, &tasks).await?;
+    let name = policy.info().name.clone();
+    if !plan.policy_name.is_empty() && plan.policy_name != name {
+        bail!(exit::Policy(format!(
+            "the run was made with the policy {}, and this is {name}\n  mend: restore the model, \
+             or start a new run",
+            plan.policy_name
+        )));
+    }
+    plan.policy_name = name;
+    let mut gateway = Gateway::builder(gateway_settings(&plan));
+    let mut roles = description.model_roles.clone();
+    roles.push("policy".to_owned());
+    roles.sort();
+    roles.dedup();
+    for role in roles {
+        gateway = gateway.policy(role, Arc::clone(&policy));
+    }
+    let gateway = gateway.build()?;
+    let equipment = Equipment {
+        harness: (harness, description.name),
+        rewards: loaded,
+        programs,
+        gateway,
+        tasks,
+        store: None,
+    };
+    Ok(Equipped { plan, equipment })
+}
+
+fn gateway_settings(plan: &Plan) -> GatewaySettings {
+    let default = GatewaySettings::default();
+    GatewaySettings {
+        history: match plan.history {
+            HistoryMode::Faithful => History::Faithful,
+            HistoryMode::AppendOnly => History::AppendOnly,
+        },
+        sampling: SamplingDefaults {
+            max_tokens: NonZeroU32::new(plan.sampling.max_tokens)
+                .unwrap_or(default.sampling.max_tokens),
+            temperature: plan.sampling.temperature,
+            ..default.sampling.clone()
+        },
+        budgets: Budgets {
+            tokens: Some(plan.limits.tokens),
+            turns: Some(u32::try_from(plan.limits.turns).unwrap_or(u32::MAX)),
+        },
+        concurrency: NonZeroU32::new(plan.concurrency).unwrap_or(default.concurrency),
+        seed: plan.seed,
+        ..default
+    }
+}
+
+/// Every first attempt of a run, task by task.
+pub(crate) fn episodes(equipped: &Equipped) -> Vec<QueuedEpisode> {
+    let mut episodes = Vec::new();
+    for (index, task) in (0_u32..).zip(&equipped.equipment.tasks) {
+        for sample in 0..equipped.plan.samples {
+            let episode = EpisodeRef { task: index, sample, attempt: 0 };
+            episodes.push(QueuedEpisode { episode, task_id: task.id.clone() });
+        }
+    }
+    episodes
+}
