@@ -1,1 +1,175 @@
-//! End-to-end tests over the built binary and real components.
+//! What the end-to-end tests share: the built binary, the compiled components, a project of
+//! their own each. `cargo xtask test` makes all of it before the tests run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub use assert_cmd::Command;
+use serde_json::{Value, json};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_owned()
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The binary under test.
+pub fn binary() -> PathBuf {
+    let binary = std::env::var_os("FULGURITE_BINARY")
+        .map_or_else(|| target().join("debug").join("fulgurite"), PathBuf::from);
+    assert!(binary.is_file(), "{} is missing; run `cargo xtask test`", binary.display());
+    binary
+}
+
+/// A compiled guest, by its name.
+pub fn component(name: &str) -> PathBuf {
+    let file = target().join("components").join(format!("{name}.wasm"));
+    assert!(file.is_file(), "{} is missing; run `cargo xtask test`", file.display());
+    file
+}
+
+/// A project in a folder of its own, with a trace store of its own.
+pub struct Project {
+    folder: tempfile::TempDir,
+}
+
+impl Default for Project {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Project {
+    /// An empty one.
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join(".fulgurite")).expect("a folder");
+        Self { folder }
+    }
+
+    /// A path within it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs::write(&path, contents).expect("a file");
+        path
+    }
+
+    /// Writes a task file.
+    pub fn tasks(&self, tasks: &[Value]) -> PathBuf {
+        let rows: Vec<String> = tasks.iter().map(Value::to_string).collect();
+        self.write("tasks.jsonl", rows.join("\n") + "\n")
+    }
+
+    /// As many tasks as wanted, each with its number as the expected answer.
+    pub fn plain_tasks(&self, count: u32) -> PathBuf {
+        let task = |index| {
+            json!({
+                "id": format!("task-{index}"),
+                "input": format!("say {index}"),
+                "grading": { "answer": index.to_string() },
+                "references": { "solve": [index.to_string()] },
+            })
+        };
+        self.tasks(&(0..count).map(task).collect::<Vec<_>>())
+    }
+
+    /// The first HumanEval tasks.
+    pub fn human_eval(&self, limit: usize) -> PathBuf {
+        let file = self.path("human-eval.jsonl");
+        self.fulgurite(&["tasks", "import", "human-eval", "--limit", &limit.to_string(), "--output"])
+            .arg(&file)
+            .assert()
+            .success();
+        file
+    }
+
+    /// A call of the binary in this project.
+    pub fn fulgurite<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(binary());
+        command.current_dir(self.folder.path()).args(arguments);
+        let home = std::env::var_os("FULGURITE_HOME")
+            .map_or_else(|| target().join("test-home"), PathBuf::from);
+        command.env("FULGURITE_HOME", home).env_remove("RUST_LOG").env("NO_COLOR", "1");
+        command.env_remove("OPENAI_API_KEY").env_remove("FULGURITE_API_KEY");
+        command
+    }
+
+    /// `fulgurite run --json` with these arguments; the report and the exit code.
+    pub fn run(&self, arguments: &[&str]) -> (Value, i32) {
+        let mut all = vec!["--json", "run"];
+        all.extend(arguments);
+        let output = self.fulgurite(&all).output().expect("the binary starts");
+        let code = output.status.code().unwrap_or(-1);
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+            panic!("no report (exit code {code}): {}", String::from_utf8_lossy(&output.stderr))
+        });
+        (report, code)
+    }
+
+    /// One episode of the probe with this configuration, scored 1 by a fixed reward; what was
+    /// recorded of it, and the exit code.
+    pub fn probe(&self, config: &Value, more: &[&str]) -> (Episode, i32) {
+        let tasks = self.plain_tasks(1);
+        let (harness, reward) = (component("probe"), component("exact-match"));
+        let config = config.to_string();
+        let mut arguments = vec![
+            "--harness",
+            harness.to_str().expect("UTF-8"),
+            "--harness-config",
+            &config,
+            "--reward",
+            reward.to_str().expect("UTF-8"),
+            "--tasks",
+            tasks.to_str().expect("UTF-8"),
+            "--policy",
+            "empty",
+        ];
+        arguments.extend(more);
+        let (_, code) = self.run(&arguments);
+        (self.episode("last", "0"), code)
+    }
+
+    /// The canonical lines of one episode.
+    pub fn episode(&self, run: &str, episode: &str) -> Episode {
+        let output = self.fulgurite(&["--json", "trace", "show", run, episode]).assert().success();
+        let text = String::from_utf8(output.get_output().stdout.clone()).expect("UTF-8");
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        Episode { lines }
+    }
+
+    /// The canonical form of the last run.
+    pub fn export(&self) -> String {
+        let output = self.fulgurite(&["trace", "export", "last"]).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).expect("UTF-8")
+    }
+}
+
+/// The canonical lines of an episode.
+#[derive(Debug)]
+pub struct Episode {
+    /// Line by line.
+    pub lines: Vec<Value>,
+}
+
+impl Episode {
+    /// The first value at a place (a JSON pointer) that any line has.
+    pub fn at(&self, pointer: &str) -> Option<&Value> {
+        self.lines.iter().find_map(|line| line.pointer(pointer))
+    }
+
+    /// Lines that hold a text anywhere.
+    pub fn with(&self, text: &str) -> usize {
+        self.lines.iter().filter(|line| line.to_string().contains(text)).count()
+    }
+}

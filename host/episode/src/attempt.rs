@@ -164,18 +164,13 @@ impl Attempt<'_> {
 
     async fn record_ending(&self, ending: &Ending, sealed: &Sealed) -> Result<(), StoreError> {
         let manifest = sealed.manifest();
-        let (digest, bytes) = if manifest.changes.is_empty() {
-            (manifest.tree, Vec::new())
+        let changes = if manifest.changes.is_empty() {
+            Vec::new()
         } else {
-            // A workspace that was sealed can be packed; only a failing disk hinders it, and then
-            // the changes are still listed by the digest.
-            let bytes = sealed.to_bytes().unwrap_or_else(|error| {
-                tracing::error!(%error, "a sealed workspace cannot be packed for the trace");
-                Vec::new()
-            });
-            (manifest.tree, bytes)
+            // Paths, kinds, sizes and digests: plain data that always serialises.
+            serde_json::to_vec(manifest).unwrap_or_default()
         };
-        self.writer.end(ending.clone(), Some(digest), bytes).await
+        self.writer.end(ending.clone(), Some(manifest.tree), changes).await
     }
 
     async fn grade(

@@ -20,7 +20,14 @@ const PLUGINS: [(&str, &str); 5] = [
 ];
 
 /// Folders of guests that only tests use.
-const TEST_GUESTS: [&str; 2] = ["tests/guests/probe", "tests/guests/probe-reward"];
+const TEST_GUESTS: [&str; 6] = [
+    "tests/guests/both",
+    "tests/guests/evil-import",
+    "tests/guests/one-turn",
+    "tests/guests/probe",
+    "tests/guests/probe-reward",
+    "tests/guests/sockets",
+];
 
 /// How the host is compiled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,6 +118,8 @@ fn build_guests(host: &Host) -> Result<PathBuf> {
         say(format!("compiling {folder}"));
         check(
             host.command()
+                // One folder for all of them, so that their standard library is compiled once.
+                .env("CARGO_TARGET_DIR", target_folder().join("guests"))
                 .args(["build", &folder, "--quiet", "--output"])
                 .arg(components.join(format!("{name}.wasm"))),
         )?;

@@ -1,0 +1,109 @@
+//! Bad input: a headline, the cause, the mend, and the documented exit code.
+
+use fulgurite_tests::{Project, component};
+use serde_json::json;
+
+/// Runs it and wants this code and these words in the error.
+fn fails(project: &Project, arguments: &[&str], code: i32, words: &[&str]) {
+    let output = project.fulgurite(arguments).assert().code(code);
+    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(error.contains("error: "), "{arguments:?}: {error}");
+    for word in words {
+        assert!(error.contains(word), "{arguments:?}: `{word}` is not in: {error}");
+    }
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+fn run<'a>(harness: &'a str, tasks: &'a str, policy: &'a str) -> Vec<&'a str> {
+    vec!["run", "--harness", harness, "--reward", "exact-match", "--tasks", tasks, "--policy", policy]
+}
+
+#[test]
+fn files_that_are_missing_or_wrong_are_named() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    let tasks = tasks.to_str().unwrap();
+    fails(&project, &run("solve", "nowhere.jsonl", "empty"), 2, &["nowhere.jsonl"]);
+    fails(&project, &run("./nowhere.wasm", tasks, "empty"), 1, &["nowhere.wasm"]);
+    fails(&project, &run("solv", tasks, "empty"), 1, &["solv", "solve"]);
+    fails(&project, &run("solve", tasks, "orcle"), 2, &["orcle", "oracle"]);
+    fails(&project, &run("solve", tasks, "script:none.jsonl"), 4, &["none.jsonl"]);
+    fails(&project, &run("solve", tasks, "gguf:none.gguf"), 4, &["none.gguf"]);
+}
+
+#[test]
+fn components_that_cannot_be_used_say_why() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    let tasks = tasks.to_str().unwrap();
+    let garbage = project.write("garbage.wasm", b"\0asm\x0d\0\x01\0 and then nonsense");
+    let text = project.write("text.wasm", b"(module)");
+    let core = project.write("core.wasm", b"\0asm\x01\0\0\0");
+    let reward = component("exact-match");
+    for (file, words) in [
+        (&garbage, &["corrupt"][..]),
+        (&text, &["not WebAssembly"]),
+        (&core, &["core module", "wasm32-wasip2"]),
+        (&reward, &["not a harness"]),
+    ] {
+        fails(&project, &run(file.to_str().unwrap(), tasks, "empty"), 3, words);
+    }
+}
+
+#[test]
+fn rows_and_keys_that_are_wrong_are_named_with_their_place() {
+    let project = Project::new();
+    let tasks = project.write("bad.jsonl", "{\"id\":\"a\",\"input\":\"b\"}\n{\"id\":1}\n");
+    fails(&project, &run("solve", tasks.to_str().unwrap(), "empty"), 2, &["bad.jsonl:2:"]);
+    let mut skipping = run("solve", tasks.to_str().unwrap(), "empty");
+    skipping.push("--skip-bad");
+    project.fulgurite(&skipping).assert().success();
+    let config = project.write("other.toml", "harness = 'solve'\npolcy = 'empty'\n");
+    let arguments = ["run", "--config", config.to_str().unwrap()];
+    fails(&project, &arguments, 2, &["other.toml", "polcy", "did you mean `policy`?"]);
+    let mut limited = run("solve", "x", "empty");
+    limited.extend(["--limit", "truns=3"]);
+    fails(&project, &limited, 2, &["truns", "turns"]);
+}
+
+#[test]
+fn runs_and_episodes_that_are_not_there_are_named() {
+    let project = Project::new();
+    fails(&project, &["trace", "list"], 1, &["traces.sqlite"]);
+    let tasks = project.plain_tasks(1);
+    project.run(&run("solve", tasks.to_str().unwrap(), "empty")[1..]);
+    fails(&project, &["trace", "show", "20200101-000000-beef", "0"], 1, &["20200101-000000-beef"]);
+    fails(&project, &["trace", "show", "last", "7"], 1, &["7.0"]);
+    fails(&project, &["trace", "show", "last", "x"], 2, &["TASK.SAMPLE"]);
+    fails(&project, &["run", "--resume", "20200101-000000-beef"], 1, &["20200101-000000-beef"]);
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_refused() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    project.run(&run("solve", tasks.to_str().unwrap(), "empty")[1..]);
+    let store = project.path(".fulgurite/traces.sqlite");
+    // The version of the schema stands at offset 60 of the file, as SQLite documents.
+    let mut bytes = std::fs::read(&store).unwrap();
+    bytes[60..64].copy_from_slice(&9999_u32.to_be_bytes());
+    std::fs::write(&store, bytes).unwrap();
+    fails(&project, &["trace", "list"], 1, &["newer", "9999"]);
+}
+
+#[test]
+fn names_and_folders_for_new_plugins_are_checked() {
+    let project = Project::new();
+    fails(&project, &["new", "harness", "My Agent"], 2, &["lower-case"]);
+    std::fs::create_dir(project.path("taken")).unwrap();
+    fails(&project, &["new", "harness", "taken"], 2, &["taken is there already"]);
+    fails(&project, &["build", "taken"], 1, &["no Cargo.toml"]);
+}
+
+#[test]
+fn an_oracle_without_references_says_so() {
+    let project = Project::new();
+    let tasks = project.tasks(&[json!({ "id": "a", "input": "b", "grading": { "answer": "c" } })]);
+    let (report, code) = project.run(&run("solve", tasks.to_str().unwrap(), "oracle")[1..]);
+    assert_ne!(code, 0, "{report}");
+}

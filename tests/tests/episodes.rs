@@ -1,0 +1,97 @@
+//! Whole runs with the shipped plugins: oracle, empty policy, determinism, traces.
+
+use fulgurite_tests::Project;
+use serde_json::json;
+
+#[test]
+fn the_oracle_solves_human_eval_with_both_harnesses_and_the_empty_policy_nothing() {
+    let project = Project::new();
+    let tasks = project.human_eval(4);
+    let tasks = tasks.to_str().unwrap();
+    for harness in ["coder", "solve"] {
+        let (report, code) = project.run(&[
+            "--harness", harness, "--reward", "tests-pass", "--tasks", tasks, "--policy", "oracle",
+        ]);
+        assert_eq!(code, 0);
+        assert_eq!(report["mean_reward"], 1.0, "{harness}: {report}");
+        assert_eq!(report["pass_at_1"]["value"], 1.0);
+    }
+    let (report, code) = project.run(&[
+        "--harness", "solve", "--reward", "tests-pass", "--tasks", tasks, "--policy", "empty",
+    ]);
+    assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
+}
+
+#[test]
+fn the_same_run_gives_the_same_trace_at_any_concurrency() {
+    let project = Project::new();
+    let tasks = project.human_eval(3);
+    let mut exports = Vec::new();
+    for concurrency in ["1", "64", "64"] {
+        let (_, code) = project.run(&[
+            "--harness", "coder", "--reward", "tests-pass", "--reward", "length-penalty:0.1",
+            "--tasks", tasks.to_str().unwrap(), "--policy", "oracle", "-n", "2",
+            "--concurrency", concurrency,
+        ]);
+        assert_eq!(code, 0);
+        exports.push(project.export());
+    }
+    assert!(exports[0].lines().count() > 20);
+    assert_eq!(exports[0], exports[1]);
+    assert_eq!(exports[1], exports[2]);
+}
+
+#[test]
+fn a_trace_tells_what_happened_in_words_and_in_json() {
+    let project = Project::new();
+    let tasks = project.human_eval(1);
+    project.run(&[
+        "--harness", "coder", "--reward", "tests-pass", "--tasks", tasks.to_str().unwrap(),
+        "--policy", "oracle",
+    ]);
+    let shown = project.fulgurite(&["trace", "show", "last", "0"]).assert().success();
+    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    for part in ["HumanEval/0", "solution.py", "submit", "tests-pass", "completed"] {
+        assert!(text.contains(part), "`{part}` is not in the transcript:\n{text}");
+    }
+    let episode = project.episode("last", "0");
+    assert_eq!(episode.lines.iter().filter(|line| line["record"] == "turn").count(), 3);
+    assert_eq!(episode.lines.iter().filter(|line| line["record"] == "command").count(), 1);
+    assert_eq!(episode.at("/changes/0/path"), Some(&json!("solution.py")));
+    project.fulgurite(&["trace", "list"]).assert().success();
+    project.fulgurite(&["trace", "list", "last"]).assert().success();
+}
+
+#[test]
+fn what_graders_see_never_reaches_the_harness() {
+    let project = Project::new();
+    let secret = "the-hidden-word";
+    let tasks = project.tasks(&[json!({
+        "id": "t", "input": "look around", "grading": { "answer": secret },
+        "workspace": { "files": { "a.txt": "visible" } },
+    })]);
+    let script = project.write(
+        "script.jsonl",
+        json!({ "text": "```bash\nls -la . /workspace; cat *; env\n```" }).to_string(),
+    );
+    let policy = format!("script:{}", script.display());
+    project.run(&[
+        "--harness", "coder", "--reward", "exact-match", "--tasks", tasks.to_str().unwrap(),
+        "--policy", &policy, "--limit", "turns=3",
+    ]);
+    let episode = project.episode("last", "0");
+    assert!(episode.with("visible") > 0, "{episode:#?}");
+    assert_eq!(episode.with(secret), 0, "{episode:#?}");
+}
+
+#[test]
+fn a_group_has_as_many_episodes_as_asked_for() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(3);
+    let (report, _) = project.run(&[
+        "--harness", "solve", "--reward", "exact-match", "--tasks", tasks.to_str().unwrap(),
+        "--policy", "oracle", "-n", "4",
+    ]);
+    assert_eq!(report["episodes"], 12);
+    assert_eq!(report["mean_reward"], 1.0);
+}
