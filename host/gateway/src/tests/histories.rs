@@ -163,8 +163,15 @@ proptest! {
         let told = block_on(play(&steps, History::AppendOnly, format, pairs));
         check_prefixes(&told)?;
         check_messages(&told)?;
+        let mut ended = BTreeMap::<(u32, u32), bool>::new();
         for turn in &told.turns {
             prop_assert_ne!(&turn.origin, &SegmentOrigin::Rendered);
+            let tokens = turn.tokens.as_ref().unwrap();
+            let segment = (turn.conversation, turn.segment);
+            if let Some(ended) = ended.insert(segment, tokens.response.last() == Some(&END)) {
+                // What the policy did not end, be it cut off or stopped by a string, the host ends.
+                prop_assert_eq!(tokens.context.first() != Some(&END), ended);
+            }
             let most = told.restarts[&turn.conversation];
             prop_assert!(usize::try_from(turn.segment).unwrap() <= most);
         }

@@ -177,7 +177,7 @@ impl Policy for Silent {
     }
 }
 
-const END: u32 = 5;
+pub(super) const END: u32 = 5;
 const THINK: u32 = 6;
 const THOUGHT: u32 = 7;
 const BYTE: u32 = 100;
