@@ -1,0 +1,432 @@
+//! `find`: reads expressions.
+
+use super::regular::{self, Regular};
+use crate::shell::files::Files;
+use crate::shell::meter::{Meter, Stop};
+use crate::shell::pattern::Pattern;
+
+/// Deepest parentheses and negations.
+const DEPTH: usize = 64;
+
+/// An expression.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    And(Box<Node>, Box<Node>),
+    Or(Box<Node>, Box<Node>),
+    Not(Box<Node>),
+    /// `,`: both, and the value of the second.
+    Both(Box<Node>, Box<Node>),
+    True,
+    False,
+    Name(Pattern),
+    Path(Pattern),
+    Regex(Regular),
+    Kind(Vec<u8>),
+    Empty,
+    Size { compare: Compare, size: u64, unit: u64 },
+    /// Changed later than this time.
+    Newer(u64),
+    Links(Compare, u64),
+    Print,
+    PrintNull,
+    Format(Vec<Part>),
+    Delete,
+    Prune,
+    Quit,
+    Exec { words: Vec<Vec<u8>>, plus: Option<usize> },
+}
+
+/// `+n`, `-n`, `n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compare {
+    More,
+    Less,
+    Equal,
+}
+
+impl Compare {
+    pub(super) fn holds(self, value: u64, wanted: u64) -> bool {
+        match self {
+            Self::More => value > wanted,
+            Self::Less => value < wanted,
+            Self::Equal => value == wanted,
+        }
+    }
+}
+
+/// A part of `-printf`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    Text(Vec<u8>),
+    Letter(u8),
+}
+
+/// Everything that the arguments say.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) starts: Vec<Vec<u8>>,
+    pub(super) node: Node,
+    pub(super) follow: bool,
+    pub(super) follow_starts: bool,
+    pub(super) most_depth: usize,
+    pub(super) least_depth: usize,
+    pub(super) folders_last: bool,
+    /// How many `-exec … +` there are.
+    pub(super) batches: usize,
+}
+
+/// What is wrong: the command ends with status 2 when it is an option that is not offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Mistake {
+    Wrong(String),
+    Unsupported(String),
+}
+
+fn wrong<T>(what: impl Into<String>) -> Result<T, Mistake> {
+    Err(Mistake::Wrong(what.into()))
+}
+
+/// Reads the arguments.
+pub(super) fn parse(
+    arguments: &[Vec<u8>],
+    files: &Files,
+    meter: &mut Meter,
+) -> Result<Result<Plan, Mistake>, Stop> {
+    let mut rest = arguments;
+    let (mut follow, mut follow_starts) = (false, false);
+    while let [option, after @ ..] = rest {
+        match option.as_slice() {
+            b"-L" => (follow, follow_starts) = (true, true),
+            b"-H" => (follow, follow_starts) = (false, true),
+            b"-P" => (follow, follow_starts) = (false, false),
+            _ => break,
+        }
+        rest = after;
+    }
+    let is_expression = |word: &Vec<u8>| {
+        (word.starts_with(b"-") && word.len() > 1) || matches!(word.as_slice(), b"(" | b"!" | b")")
+    };
+    let count = rest.iter().position(is_expression).unwrap_or(rest.len());
+    let (starts, rest) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+    let starts = if starts.is_empty() { vec![b".".to_vec()] } else { starts.to_vec() };
+    let mut parser = Parser {
+        words: rest,
+        files,
+        meter,
+        stop: None,
+        acts: false,
+        most_depth: usize::MAX,
+        least_depth: 0,
+        folders_last: false,
+        batches: 0,
+        depth: 0,
+    };
+    let node = match parser.words {
+        [] => Ok(Node::True),
+        _ => parser.comma(),
+    };
+    if let Some(stop) = parser.stop {
+        return Err(stop);
+    }
+    let node = match node {
+        Ok(node) => node,
+        Err(mistake) => return Ok(Err(mistake)),
+    };
+    if let [extra, ..] = parser.words {
+        let extra = String::from_utf8_lossy(extra).into_owned();
+        return Ok(wrong(format!("unexpected extra argument '{extra}'")));
+    }
+    let node = match parser.acts {
+        true => node,
+        false => Node::And(Box::new(node), Box::new(Node::Print)),
+    };
+    Ok(Ok(Plan {
+        starts,
+        node,
+        follow,
+        follow_starts,
+        most_depth: parser.most_depth,
+        least_depth: parser.least_depth,
+        folders_last: parser.folders_last,
+        batches: parser.batches,
+    }))
+}
+
+struct Parser<'a> {
+    words: &'a [Vec<u8>],
+    files: &'a Files,
+    meter: &'a mut Meter,
+    stop: Option<Stop>,
+    /// Whether any action is named: otherwise `-print` is meant.
+    acts: bool,
+    most_depth: usize,
+    least_depth: usize,
+    folders_last: bool,
+    batches: usize,
+    depth: usize,
+}
+
+type Parsed = Result<Node, Mistake>;
+
+impl Parser<'_> {
+    fn take(&mut self, names: &[&[u8]]) -> bool {
+        match self.words {
+            [first, rest @ ..] if names.contains(&first.as_slice()) => {
+                self.words = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn comma(&mut self) -> Parsed {
+        let mut node = self.or()?;
+        while self.take(&[b","]) {
+            node = Node::Both(Box::new(node), Box::new(self.or()?));
+        }
+        Ok(node)
+    }
+
+    fn or(&mut self) -> Parsed {
+        let mut node = self.and()?;
+        while self.take(&[b"-o", b"-or"]) {
+            node = Node::Or(Box::new(node), Box::new(self.and()?));
+        }
+        Ok(node)
+    }
+
+    fn and(&mut self) -> Parsed {
+        let mut node = self.not()?;
+        loop {
+            let joined = self.take(&[b"-a", b"-and"]);
+            let ends = match self.words {
+                [] => true,
+                [next, ..] => matches!(next.as_slice(), b"-o" | b"-or" | b")" | b","),
+            };
+            if ends {
+                return if joined { wrong("an expression is missing after -a") } else { Ok(node) };
+            }
+            node = Node::And(Box::new(node), Box::new(self.not()?));
+        }
+    }
+
+    fn not(&mut self) -> Parsed {
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return Err(Mistake::Unsupported(format!("expressions deeper than {DEPTH}")));
+        }
+        let node = if self.take(&[b"!", b"-not"]) {
+            Node::Not(Box::new(self.not()?))
+        } else if self.take(&[b"("]) {
+            let node = self.comma()?;
+            if !self.take(&[b")"]) {
+                return wrong("invalid expression; expected to find a ')'");
+            }
+            node
+        } else {
+            self.test()?
+        };
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    fn value(&mut self, name: &str) -> Result<Vec<u8>, Mistake> {
+        match self.words {
+            [value, rest @ ..] => {
+                self.words = rest;
+                Ok(value.clone())
+            }
+            [] => wrong(format!("missing argument to `{name}'")),
+        }
+    }
+
+    fn number(&mut self, name: &str) -> Result<usize, Mistake> {
+        let value = self.value(name)?;
+        super::parse_number(&value).ok_or_else(|| {
+            let value = String::from_utf8_lossy(&value);
+            Mistake::Wrong(format!("Expected a positive decimal integer argument to {name}, but got '{value}'"))
+        })
+    }
+
+    fn test(&mut self) -> Parsed {
+        let Some((name, rest)) = self.words.split_first() else {
+            return wrong("an expression is missing");
+        };
+        self.words = rest;
+        let name = String::from_utf8_lossy(name).into_owned();
+        Ok(match name.as_str() {
+            "-name" => Node::Name(Pattern::new(&self.value(&name)?, false)),
+            "-iname" => Node::Name(Pattern::new(&self.value(&name)?, true)),
+            "-path" | "-wholename" => Node::Path(Pattern::new(&self.value(&name)?, false)),
+            "-ipath" | "-iwholename" => Node::Path(Pattern::new(&self.value(&name)?, true)),
+            "-regex" | "-iregex" => {
+                let text = self.value(&name)?;
+                self.regex(&text, name == "-iregex")?
+            }
+            "-type" => {
+                let kinds = self.value(&name)?;
+                if !kinds.iter().all(|kind| b"fdlbcps,".contains(kind)) {
+                    let kinds = String::from_utf8_lossy(&kinds);
+                    return wrong(format!("Unknown argument to -type: {kinds}"));
+                }
+                Node::Kind(kinds)
+            }
+            "-empty" => Node::Empty,
+            "-true" => Node::True,
+            "-false" => Node::False,
+            "-size" => {
+                let text = self.value(&name)?;
+                size(&text)?
+            }
+            "-links" => {
+                let text = self.value(&name)?;
+                let (compare, digits) = compare(&text);
+                let count = super::parse_number(digits)
+                    .ok_or_else(|| Mistake::Wrong("invalid argument to -links".to_owned()))?;
+                Node::Links(compare, count)
+            }
+            "-newer" => {
+                let path = self.value(&name)?;
+                match self.files.stat(&path, true) {
+                    Ok(stat) => Node::Newer(stat.times.modified),
+                    Err(error) => {
+                        let path = String::from_utf8_lossy(&path).into_owned();
+                        let reason = crate::shell::files::describe(error);
+                        return wrong(format!("\u{2018}{path}\u{2019}: {reason}"));
+                    }
+                }
+            }
+            "-maxdepth" => {
+                self.most_depth = self.number(&name)?;
+                Node::True
+            }
+            "-mindepth" => {
+                self.least_depth = self.number(&name)?;
+                Node::True
+            }
+            "-depth" => {
+                self.folders_last = true;
+                Node::True
+            }
+            "-mount" | "-xdev" | "-noleaf" | "-daystart" => Node::True,
+            "-prune" => Node::Prune,
+            "-print" => self.action(Node::Print),
+            "-print0" => self.action(Node::PrintNull),
+            "-printf" => {
+                let text = self.value(&name)?;
+                let parts = format(&text)?;
+                self.action(Node::Format(parts))
+            }
+            "-delete" => {
+                self.folders_last = true;
+                self.action(Node::Delete)
+            }
+            "-quit" => self.action(Node::Quit),
+            "-exec" => self.exec()?,
+            _ if name.starts_with('-') => {
+                return Err(Mistake::Unsupported(format!("the predicate `{name}'")));
+            }
+            _ => return wrong(format!("paths must precede expression: `{name}'")),
+        })
+    }
+
+    fn action(&mut self, node: Node) -> Node {
+        self.acts = true;
+        node
+    }
+
+    fn regex(&mut self, text: &[u8], ignore_case: bool) -> Parsed {
+        let options = regular::Options { whole: true, ignore_case, ..Default::default() };
+        match Regular::new(text, options, self.meter) {
+            Ok(Ok(regular)) => Ok(Node::Regex(regular)),
+            Ok(Err(message)) => wrong(message),
+            Err(stop) => {
+                self.stop = Some(stop);
+                Ok(Node::False)
+            }
+        }
+    }
+
+    fn exec(&mut self) -> Parsed {
+        let mut words = Vec::new();
+        loop {
+            let word = self.value("-exec")?;
+            match word.as_slice() {
+                b";" => break,
+                b"+" if words.last().is_some_and(|last: &Vec<u8>| last == b"{}") => {
+                    words.pop();
+                    let plus = Some(self.batches);
+                    self.batches += 1;
+                    return Ok(self.action(Node::Exec { words, plus }));
+                }
+                _ => words.push(word),
+            }
+        }
+        if words.is_empty() {
+            return wrong("missing argument to `-exec'");
+        }
+        Ok(self.action(Node::Exec { words, plus: None }))
+    }
+}
+
+fn compare(text: &[u8]) -> (Compare, &[u8]) {
+    match text {
+        [b'+', digits @ ..] => (Compare::More, digits),
+        [b'-', digits @ ..] => (Compare::Less, digits),
+        digits => (Compare::Equal, digits),
+    }
+}
+
+fn size(text: &[u8]) -> Parsed {
+    let (compare, digits) = compare(text);
+    let (digits, unit) = match digits {
+        [digits @ .., b'c'] => (digits, 1),
+        [digits @ .., b'w'] => (digits, 2),
+        [digits @ .., b'b'] => (digits, 512),
+        [digits @ .., b'k'] => (digits, 1 << 10),
+        [digits @ .., b'M'] => (digits, 1 << 20),
+        [digits @ .., b'G'] => (digits, 1 << 30),
+        digits => (digits, 512),
+    };
+    match super::parse_number(digits) {
+        Some(size) => Ok(Node::Size { compare, size, unit }),
+        None => wrong(format!("Invalid argument `{}' to -size", String::from_utf8_lossy(text))),
+    }
+}
+
+/// The parts of a `-printf` format.
+fn format(text: &[u8]) -> Result<Vec<Part>, Mistake> {
+    let mut parts = Vec::new();
+    let mut plain = Vec::new();
+    let mut at = 0;
+    while let Some(current) = text.get(at) {
+        at += 1;
+        match current {
+            b'\\' => match super::echo::escape(text, at, false) {
+                (super::echo::Escape::Bytes(bytes), next) => {
+                    plain.extend(bytes);
+                    at = next;
+                }
+                (super::echo::Escape::End, _) => break,
+            },
+            b'%' => {
+                let letter = text.get(at).copied().unwrap_or(b'%');
+                at += 1;
+                match letter {
+                    b'%' => plain.push(b'%'),
+                    b'p' | b'f' | b'h' | b'P' | b's' | b'd' | b'y' | b'l' => {
+                        parts.push(Part::Text(std::mem::take(&mut plain)));
+                        parts.push(Part::Letter(letter));
+                    }
+                    other => {
+                        let letter = char::from(other).escape_default();
+                        return Err(Mistake::Unsupported(format!("-printf %{letter}")));
+                    }
+                }
+            }
+            other => plain.push(*other),
+        }
+    }
+    parts.push(Part::Text(plain));
+    Ok(parts)
+}

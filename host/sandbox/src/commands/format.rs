@@ -1,0 +1,110 @@
+//! `nl` and `paste`.
+
+use super::lines::or_stdin;
+use super::{Invocation, chomp, split_lines};
+use crate::shell::meter::{self, Stop};
+
+pub(super) fn nl(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
+    let known = ["b|body-numbering=", "w|number-width=", "s|number-separator=", "v=", "i="];
+    let Some(options) = invocation.options(&known)? else { return Ok(2) };
+    let all = match options.value("b") {
+        None | Some(b"t") => false,
+        Some(b"a") => true,
+        Some(b"n") => return invocation.fail(2, "unsupported: -b n"),
+        Some(_) => return invocation.fail(2, "unsupported: -b with an expression"),
+    };
+    let number = |key: &str, default: i64| match options.value(key) {
+        Some(text) => super::parse_number::<i64>(text),
+        None => Some(default),
+    };
+    let (Some(mut next), Some(step), Some(width)) = (number("v", 1), number("i", 1), number("w", 6))
+    else {
+        return invocation.fail(1, "invalid number");
+    };
+    let width = usize::try_from(width.clamp(1, 100)).unwrap_or(6);
+    let separator = options.value("s").unwrap_or(b"\t").to_vec();
+    let mut status = 0;
+    for path in or_stdin(options.operands) {
+        let Some(text) = invocation.read_or_complain(&path)? else {
+            status = 1;
+            continue;
+        };
+        for line in split_lines(&text) {
+            invocation.meter.charge(meter::LINE)?;
+            let line = chomp(line);
+            if all || !line.is_empty() {
+                invocation.out(format!("{next:width$}").as_bytes())?;
+                invocation.out(&separator)?;
+                next = next.wrapping_add(step);
+            } else {
+                invocation.out(&b" ".repeat(width + separator.len()))?;
+            }
+            invocation.line(line)?;
+        }
+    }
+    Ok(status)
+}
+
+pub(super) fn paste(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
+    let Some(options) = invocation.options(&["d|delimiters=", "s|serial"])? else { return Ok(2) };
+    let delimiters = delimiters(options.value("d").unwrap_or(b"\t"));
+    let mut texts = Vec::new();
+    for path in or_stdin(options.operands.clone()) {
+        match invocation.read_or_complain(&path)? {
+            Some(text) => texts.push(text),
+            None => return Ok(1),
+        }
+        invocation.check_room(texts.iter().map(Vec::len).sum())?;
+    }
+    let between = |index: usize| delimiters.iter().cycle().nth(index % delimiters.len().max(1));
+    if options.has("s") {
+        for text in &texts {
+            for (index, line) in split_lines(text).enumerate() {
+                invocation.meter.charge(meter::LINE)?;
+                if index > 0
+                    && let Some(Some(delimiter)) = between(index - 1)
+                {
+                    invocation.out(&[*delimiter])?;
+                }
+                invocation.out(chomp(line))?;
+            }
+            invocation.out(b"\n")?;
+        }
+        return Ok(0);
+    }
+    let mut columns: Vec<_> = texts.iter().map(|text| split_lines(text)).collect();
+    loop {
+        let row: Vec<Option<&[u8]>> = columns.iter_mut().map(Iterator::next).collect();
+        if row.iter().all(Option::is_none) {
+            return Ok(0);
+        }
+        for (index, cell) in row.iter().enumerate() {
+            invocation.meter.charge(meter::LINE)?;
+            if index > 0
+                && let Some(Some(delimiter)) = between(index - 1)
+            {
+                invocation.out(&[*delimiter])?;
+            }
+            invocation.out(chomp(cell.unwrap_or_default()))?;
+        }
+        invocation.out(b"\n")?;
+    }
+}
+
+/// The delimiters of `paste -d`; `\0` is none at all.
+fn delimiters(text: &[u8]) -> Vec<Option<u8>> {
+    let mut all = Vec::new();
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        all.push(match byte {
+            b'\\' => match bytes.next() {
+                Some(b'n') => Some(b'\n'),
+                Some(b't') => Some(b'\t'),
+                Some(b'0') => None,
+                other => other.copied(),
+            },
+            other => Some(*other),
+        });
+    }
+    if all.is_empty() { vec![None] } else { all }
+}

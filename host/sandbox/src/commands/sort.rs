@@ -1,0 +1,440 @@
+//! `sort`.
+
+use std::cmp::Ordering;
+
+use super::lines::or_stdin;
+use super::options::Options;
+use super::{Invocation, chomp, split_lines};
+use crate::shell::meter::{self, Stop};
+
+/// How keys are compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Order {
+    numeric: bool,
+    general: bool,
+    human: bool,
+    version: bool,
+    month: bool,
+    reverse: bool,
+    fold: bool,
+    blanks: bool,
+    dictionary: bool,
+}
+
+impl Order {
+    fn letter(&mut self, letter: u8) -> bool {
+        match letter {
+            b'n' => self.numeric = true,
+            b'g' => self.general = true,
+            b'h' => self.human = true,
+            b'V' => self.version = true,
+            b'M' => self.month = true,
+            b'r' => self.reverse = true,
+            b'f' => self.fold = true,
+            b'b' => self.blanks = true,
+            b'd' => self.dictionary = true,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// One `-k`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Key {
+    field: usize,
+    character: usize,
+    /// Last field (0: to the end of the line) and character in it (0: all of it).
+    last: Option<(usize, usize)>,
+    order: Order,
+    own_order: bool,
+}
+
+/// `2,3n` or `1.2,1.4`.
+fn key(text: &[u8]) -> Option<Key> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (first, last) = match text.split_once(',') {
+        Some((first, last)) => (first, Some(last)),
+        None => (text, None),
+    };
+    let mut key = Key { character: 1, ..Key::default() };
+    let mut position = |text: &str| -> Option<(usize, Option<usize>)> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        for letter in text.get(digits.len()..)?.bytes() {
+            if !key.order.letter(letter) {
+                return None;
+            }
+            key.own_order = true;
+        }
+        match digits.split_once('.') {
+            Some((field, character)) => Some((field.parse().ok()?, Some(character.parse().ok()?))),
+            None => Some((digits.parse().ok()?, None)),
+        }
+    };
+    let (field, character) = position(first)?;
+    let last = match last {
+        Some(last) => Some(position(last)?),
+        None => None,
+    };
+    if field == 0 || character == Some(0) {
+        return None;
+    }
+    key.field = field;
+    key.character = character.unwrap_or(1);
+    key.last = last.map(|(field, character)| (field, character.unwrap_or(0)));
+    Some(key)
+}
+
+struct Sorter {
+    keys: Vec<Key>,
+    separator: Option<u8>,
+    reverse: bool,
+    stable: bool,
+}
+
+pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
+    let known = [
+        "n|numeric-sort", "r|reverse", "u|unique", "k|key=", "t|field-separator=",
+        "o|output=", "f|ignore-case", "b|ignore-leading-blanks", "s|stable", "g", "h", "V", "M",
+        "d|dictionary-order", "c|check=?", "C", "m|merge", "z|zero-terminated",
+    ];
+    let Some(options) = invocation.options(&known)? else { return Ok(2) };
+    let sorter = match sorter(&options) {
+        Ok(sorter) => sorter,
+        Err(message) => return invocation.fail(2, &message),
+    };
+    let mut texts = Vec::new();
+    for path in or_stdin(options.operands.clone()) {
+        match invocation.read(&path)? {
+            Ok(text) => texts.push(text),
+            Err(error) => {
+                let shown = String::from_utf8_lossy(&path).into_owned();
+                let reason = crate::shell::files::describe(error);
+                return invocation.fail(2, &format!("cannot read: {shown}: {reason}"));
+            }
+        }
+        invocation.check_room(texts.iter().map(Vec::len).sum())?;
+    }
+    let end = if options.has("z") { 0 } else { b'\n' };
+    let mut lines: Vec<&[u8]> = match end {
+        b'\n' => texts.iter().flat_map(|text| split_lines(text)).map(chomp).collect(),
+        _ => texts
+            .iter()
+            .flat_map(|text| text.strip_suffix(b"\0").unwrap_or(text).split(|byte| *byte == 0))
+            .collect(),
+    };
+    // Comparing costs about n log n times what a line holds.
+    let rounds = u64::from(lines.len().max(2).ilog2()) + 1;
+    let bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
+    let each = 4 * (sorter.keys.len() as u64 + 1);
+    invocation.meter.charge_each(bytes, rounds.saturating_mul(each))?;
+    invocation.meter.charge_each(lines.len(), rounds.saturating_mul(meter::LINE))?;
+    if options.has("c") || options.has("C") {
+        return check(invocation, &sorter, &lines, &options);
+    }
+    lines.sort_by(|left, right| sorter.compare(left, right));
+    if options.has("u") {
+        lines.dedup_by(|next, before| sorter.by_keys(before, next) == Ordering::Equal);
+    }
+    match options.value("o") {
+        None => {
+            for line in lines {
+                invocation.out(line)?;
+                invocation.out(&[end])?;
+            }
+            Ok(0)
+        }
+        Some(path) => {
+            let mut all = Vec::with_capacity(bytes);
+            for line in lines {
+                all.extend_from_slice(line);
+                all.push(end);
+            }
+            match invocation.files.write(path, &all) {
+                Ok(()) => Ok(0),
+                Err(error) => {
+                    invocation.complain_path(path, error)?;
+                    Ok(2)
+                }
+            }
+        }
+    }
+}
+
+fn check(
+    invocation: &mut Invocation<'_>,
+    sorter: &Sorter,
+    lines: &[&[u8]],
+    options: &Options,
+) -> Result<i32, Stop> {
+    for (index, pair) in lines.windows(2).enumerate() {
+        if let [before, next] = pair {
+            let order = sorter.compare(before, next);
+            let repeated = options.has("u") && sorter.by_keys(before, next) == Ordering::Equal;
+            if order == Ordering::Greater || repeated {
+                if options.has("c") {
+                    let shown = String::from_utf8_lossy(next).into_owned();
+                    invocation.complain(&format!("-:{}: disorder: {shown}", index + 2))?;
+                }
+                return Ok(1);
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn sorter(options: &Options) -> Result<Sorter, String> {
+    let mut global = Order::default();
+    for (option, _) in options.given() {
+        if let [letter] = option.as_bytes() {
+            global.letter(*letter);
+        }
+    }
+    let separator = match options.value("t") {
+        None => None,
+        Some([one]) => Some(*one),
+        Some(b"\\0") => Some(0),
+        Some(text) => {
+            return Err(format!("multi-character tab '{}'", String::from_utf8_lossy(text)));
+        }
+    };
+    let mut keys = Vec::new();
+    for text in options.values("k") {
+        let mut key = key(text)
+            .ok_or_else(|| format!("invalid key '{}'", String::from_utf8_lossy(text)))?;
+        if !key.own_order {
+            key.order = global;
+        }
+        keys.push(key);
+    }
+    let stable = options.has("s") || options.has("u");
+    if keys.is_empty() {
+        keys.push(Key { field: 1, character: 1, last: None, order: global, own_order: false });
+    }
+    Ok(Sorter { keys, separator, reverse: global.reverse, stable })
+}
+
+impl Sorter {
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let order = self.by_keys(left, right);
+        if order != Ordering::Equal || self.stable {
+            return order;
+        }
+        let order = left.cmp(right);
+        if self.reverse { order.reverse() } else { order }
+    }
+
+    fn by_keys(&self, left: &[u8], right: &[u8]) -> Ordering {
+        for key in &self.keys {
+            let whole = key.field == 1 && key.character == 1 && key.last.is_none();
+            let (left, right) = match whole {
+                true => (left, right),
+                false => (self.extract(left, key), self.extract(right, key)),
+            };
+            let order = compare(left, right, key.order);
+            if order != Ordering::Equal {
+                return if key.order.reverse { order.reverse() } else { order };
+            }
+        }
+        Ordering::Equal
+    }
+
+    /// Where a field starts and ends in a line.
+    fn field(&self, line: &[u8], field: usize) -> (usize, usize) {
+        let mut start = 0;
+        for number in 1.. {
+            let rest = line.get(start..).unwrap_or_default();
+            let length = match self.separator {
+                Some(separator) => {
+                    rest.iter().position(|byte| *byte == separator).unwrap_or(rest.len())
+                }
+                None => {
+                    // A field begins with the blanks before it.
+                    let blanks = rest.iter().take_while(|byte| is_blank(**byte)).count();
+                    let after = rest.get(blanks..).unwrap_or_default();
+                    let word = after.iter().take_while(|byte| !is_blank(**byte)).count();
+                    blanks + word
+                }
+            };
+            let end = start + length;
+            if number == field || end >= line.len() {
+                return if number == field { (start, end) } else { (line.len(), line.len()) };
+            }
+            start = if self.separator.is_some() { end + 1 } else { end };
+        }
+        (line.len(), line.len())
+    }
+
+    fn extract<'a>(&self, line: &'a [u8], key: &Key) -> &'a [u8] {
+        let (start, _) = self.field(line, key.field);
+        let skip = |at: usize| {
+            let rest = line.get(at..).unwrap_or_default();
+            at + rest.iter().take_while(|byte| is_blank(**byte)).count()
+        };
+        let start = if key.order.blanks { skip(start) } else { start };
+        let start = (start + key.character - 1).min(line.len());
+        let end = match key.last {
+            None => line.len(),
+            Some((field, 0)) => self.field(line, field).1,
+            Some((field, character)) => {
+                let (field, _) = self.field(line, field);
+                let field = if key.order.blanks { skip(field) } else { field };
+                (field + character).min(line.len())
+            }
+        };
+        line.get(start..end.max(start)).unwrap_or_default()
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+fn compare(left: &[u8], right: &[u8], order: Order) -> Ordering {
+    let trim = |text: &[u8]| -> Vec<u8> {
+        let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
+        text.get(blanks..).unwrap_or_default().to_vec()
+    };
+    if order.numeric {
+        return numeric(&trim(left)).cmp(&numeric(&trim(right)));
+    }
+    if order.general {
+        let value = |text: &[u8]| super::parse_number::<f64>(&trim(text)).unwrap_or(f64::NEG_INFINITY);
+        return value(left).total_cmp(&value(right));
+    }
+    if order.human {
+        return human(&trim(left)).cmp(&human(&trim(right)));
+    }
+    if order.month {
+        return month(&trim(left)).cmp(&month(&trim(right)));
+    }
+    if order.version {
+        return version(left, right);
+    }
+    let plain = !order.fold && !order.blanks && !order.dictionary;
+    if plain {
+        return left.cmp(right);
+    }
+    let text = |text: &[u8]| {
+        let mut text = if order.blanks { trim(text) } else { text.to_vec() };
+        if order.dictionary {
+            text.retain(|byte| byte.is_ascii_alphanumeric() || is_blank(*byte));
+        }
+        if order.fold {
+            text.make_ascii_uppercase();
+        }
+        text
+    };
+    text(left).cmp(&text(right))
+}
+
+/// A number of any length as something that compares: sign and size, digits, fraction.
+fn numeric(text: &[u8]) -> (i64, Vec<u8>) {
+    let (negative, digits) = match text.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let whole = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = digits.get(whole..).unwrap_or_default();
+    let fraction = match rest.strip_prefix(b".") {
+        Some(rest) => rest.iter().take_while(|byte| byte.is_ascii_digit()).count(),
+        None => 0,
+    };
+    let whole = digits.get(..whole).unwrap_or_default();
+    let whole: Vec<u8> = whole.iter().copied().skip_while(|digit| *digit == b'0').collect();
+    let mut fraction: Vec<u8> = rest.iter().skip(1).take(fraction).copied().collect();
+    while fraction.last() == Some(&b'0') {
+        fraction.pop();
+    }
+    let size = i64::try_from(whole.len()).unwrap_or(i64::MAX);
+    if whole.is_empty() && fraction.is_empty() {
+        return (0, Vec::new());
+    }
+    let mut all = [whole, fraction].concat();
+    if negative {
+        // Larger sizes come first, and so do larger digits; the end of a number comes last.
+        all.iter_mut().for_each(|digit| *digit = 255 - *digit);
+        all.push(255);
+        return (-size - 1, all);
+    }
+    (size + 1, all)
+}
+
+fn human(text: &[u8]) -> (i64, usize, Vec<u8>) {
+    let suffix = text.iter().find(|byte| !byte.is_ascii_digit() && !matches!(byte, b'.' | b'-'));
+    let unit = suffix
+        .and_then(|suffix| b"KMGTPEZY".iter().position(|unit| unit.eq_ignore_ascii_case(suffix)))
+        .map_or(0, |index| index + 1);
+    let (size, digits) = numeric(text);
+    (size.signum(), unit, [size.to_be_bytes().to_vec(), digits].concat())
+}
+
+fn month(text: &[u8]) -> usize {
+    let name = text.get(..3).unwrap_or_default().to_ascii_uppercase();
+    let months = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+    months.iter().position(|month| month.as_bytes() == name).map_or(0, |index| index + 1)
+}
+
+/// Compares runs of digits by their value.
+fn version(mut left: &[u8], mut right: &[u8]) -> Ordering {
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    loop {
+        match (left, right) {
+            ([], []) => return Ordering::Equal,
+            ([], _) => return Ordering::Less,
+            (_, []) => return Ordering::Greater,
+            ([first, left_rest @ ..], [second, right_rest @ ..]) => {
+                if first.is_ascii_digit() && second.is_ascii_digit() {
+                    let (one, two) = (digits(left), digits(right));
+                    let order = numeric(left.get(..one).unwrap_or_default())
+                        .cmp(&numeric(right.get(..two).unwrap_or_default()));
+                    if order != Ordering::Equal {
+                        return order;
+                    }
+                    left = left.get(one..).unwrap_or_default();
+                    right = right.get(two..).unwrap_or_default();
+                } else {
+                    if first != second {
+                        return first.cmp(second);
+                    }
+                    left = left_rest;
+                    right = right_rest;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_length_compare_by_value() {
+        let ordered =
+            ["-100000000000000000000", "-10", "-9.5", "-9", "-0.5", "0", "0.05", "0.5", "1", "9", "10", "1e9x"];
+        // `1e9x` is 1 to a numeric sort, so it does not belong in the order.
+        for pair in ordered[..11].windows(2) {
+            let (left, right) = (numeric(pair[0].as_bytes()), numeric(pair[1].as_bytes()));
+            assert!(left < right, "{pair:?}");
+        }
+        assert_eq!(numeric(b"007"), numeric(b"7.0"));
+        assert_eq!(numeric(b"x"), numeric(b"0"));
+    }
+
+    #[test]
+    fn keys_are_read() {
+        let parsed = key(b"2.3,4nr").unwrap();
+        assert_eq!((parsed.field, parsed.character, parsed.last), (2, 3, Some((4, 0))));
+        assert!(parsed.order.numeric && parsed.order.reverse);
+        for text in ["0", "x", "1,", "1q", "", "1.0"] {
+            assert_eq!(key(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn versions_compare_by_their_numbers() {
+        assert_eq!(version(b"v1.9", b"v1.10"), Ordering::Less);
+        assert_eq!(version(b"a2", b"a2"), Ordering::Equal);
+    }
+}
