@@ -26,7 +26,7 @@ fn ends(config: &Value, limits: &[&str], expected: &str) -> Episode {
 #[test]
 fn an_endless_loop_ends_out_of_fuel() {
     let episode = ends(&json!({ "do": "loop" }), &["fuel=100M"], "out-of-fuel");
-    assert_eq!(episode.at("/state"), Some(&json!("failed")), "it never asked the model");
+    assert_eq!(episode.at("/total"), Some(&json!(0.0)), "graded, with the floor at most");
 }
 
 #[test]
