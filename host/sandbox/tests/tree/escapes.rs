@@ -76,6 +76,9 @@ fn creating_through_a_link_stays_inside() {
     let handle = tree.open(root, "a/dangling", create).unwrap();
     tree.write(handle, 0, b"through").unwrap();
     assert_eq!(tree.read_file("a/b/new", 100).unwrap(), b"through");
+    // A path that ends in `/` makes no file, wherever it would lead.
+    tree.symlink("missing/newer", root, "a/other").unwrap();
+    assert_eq!(tree.open(root, "a/other/", create), Err(FileError::IsDirectory));
     let exclusive = OpenMode { exclusive: true, ..create };
     assert_eq!(tree.open(root, "a/dangling", exclusive), Err(FileError::Exists));
 }

@@ -128,22 +128,20 @@ impl From<Mode> for OpenMode {
 
 /// Few names, so that operations meet each other; `toolong` exceeds the quota of the model test.
 pub(crate) fn path() -> impl Strategy<Value = String> {
-    let name = prop_oneof![
-        12 => prop::sample::select(vec!["a", "b", "c", "d", "l", "m"]),
-        2 => Just("."),
-        3 => Just(".."),
-        1 => Just("toolong"),
+    let plain = || prop::sample::select(vec!["a", "b", "c", "l"]);
+    let name = prop_oneof![30 => plain(), 2 => Just("."), 4 => Just(".."), 1 => Just("toolong")];
+    let names = prop_oneof![
+        8 => prop::collection::vec(plain(), 1..=2),
+        4 => prop::collection::vec(name, 0..=4),
     ];
-    let ends = prop_oneof![12 => Just(""), 2 => Just("/"), 1 => Just("//"), 1 => Just("/.")];
-    let starts = prop_oneof![30 => Just(""), 1 => Just("/")];
-    let separator = prop_oneof![10 => Just("/"), 1 => Just("//")];
-    (starts, prop::collection::vec(name, 0..=4), separator, ends).prop_map(
-        |(start, names, separator, end)| {
-            // An empty path stays empty now and then.
-            let path = names.join(separator);
-            if path.is_empty() { path } else { format!("{start}{path}{end}") }
-        },
-    )
+    let ends = prop_oneof![24 => Just(""), 2 => Just("/"), 1 => Just("//"), 1 => Just("/.")];
+    let starts = prop_oneof![40 => Just(""), 1 => Just("/")];
+    let separator = prop_oneof![20 => Just("/"), 1 => Just("//")];
+    (starts, names, separator, ends).prop_map(|(start, names, separator, end)| {
+        // An empty path stays empty now and then.
+        let path = names.join(separator);
+        if path.is_empty() { path } else { format!("{start}{path}{end}") }
+    })
 }
 
 fn bytes() -> impl Strategy<Value = Filling> {
@@ -163,13 +161,12 @@ fn offset() -> impl Strategy<Value = u64> {
         6 => 0..50_u64,
         3 => 65_500..65_600_u64,
         1 => 130_000..132_000_u64,
-        1 => Just(u64::MAX),
-        1 => Just(1 << 40),
+        1 => prop_oneof![Just(u64::MAX), Just(1 << 40)],
     ]
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
-    let often = prop::bool::weighted(0.6);
+    let often = prop::bool::weighted(0.75);
     let seldom = prop::bool::weighted(0.15);
     (often, seldom, seldom, seldom, often, often, often).prop_map(
         |(create, exclusive, truncate, directory, follow, read, write)| Mode {
@@ -224,6 +221,6 @@ pub(crate) fn any_operation() -> impl Strategy<Value = Operation> {
         1 => path().prop_map(|path| Operation::RemoveRecursive { path }),
         2 => (path(), bytes()).prop_map(|(path, bytes)| Operation::LayDown { path, bytes }),
         1 => Just(Operation::Fork),
-        1 => Just(Operation::Digest),
+        2 => Just(Operation::Digest),
     ]
 }

@@ -84,6 +84,18 @@ fn names_are_counted_to_the_last() {
 }
 
 #[test]
+fn a_name_that_takes_another_s_place_fits_into_a_full_quota() {
+    let files = BTreeMap::from([("lower".to_owned(), vec![1])]);
+    let quota = Quota { files: 1, ..quota() };
+    let tree = Tree::new(Lower::from_files(&files).unwrap(), quota);
+    tree.write_file("upper", &[2]).unwrap();
+    assert_eq!(tree.rename_path("lower", "moved"), Err(FileError::NoSpace));
+    tree.rename_path("lower", "upper").unwrap();
+    assert_eq!(tree.read_file("upper", 10).unwrap(), [1]);
+    assert_eq!(tree.usage().files, 1);
+}
+
+#[test]
 fn the_lower_layer_counts_only_when_changed() {
     let files = BTreeMap::from([
         ("big".to_owned(), vec![0; 900]),
@@ -189,6 +201,72 @@ fn contents_beyond_the_memory_go_to_disk_and_come_back() {
     drop(fork);
     tree.remove_file("big").unwrap();
     assert_eq!(spill.slots_in_use(), 0);
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let quota = Quota { memory_bytes: 150_000, ..Quota::default() };
+    let tree = Tree::with_spill(Lower::empty(), quota, Spill::in_folder(std::env::temp_dir()));
+    let root = tree.root().unwrap();
+    for (name, size) in [("in memory", 100_000), ("on disk", 300_000)] {
+        let file = tree.open(root, name, CREATE).unwrap();
+        tree.write(file, 0, &vec![7; size]).unwrap();
+        for cut in [70_000, 65_536, 65_535, 10, 0] {
+            tree.set_size(file, cut).unwrap();
+            tree.set_size(file, size as u64).unwrap();
+            let bytes = tree.read(file, 0, u64::MAX).unwrap();
+            let (kept, new) = bytes.split_at(cut as usize);
+            assert!(kept.iter().all(|byte| *byte == 7), "{name} {cut}");
+            assert!(new.iter().all(|byte| *byte == 0), "{name} {cut}");
+        }
+        assert_eq!(bytes_in_memory(&tree), 0, "{name}");
+        tree.close(file);
+        tree.remove_file(name).unwrap();
+    }
+    // A fork's cut is its own, and as final.
+    tree.write_file("shared", &[7; 100]).unwrap();
+    let fork = tree.fork();
+    let root_of_fork = fork.root().unwrap();
+    let file = fork.open(root_of_fork, "shared", CREATE).unwrap();
+    fork.set_size(file, 10).unwrap();
+    fork.set_size(file, 20).unwrap();
+    assert_eq!(fork.read(file, 5, 10).unwrap(), [7, 7, 7, 7, 7, 0, 0, 0, 0, 0]);
+    assert_eq!(tree.read_file("shared", 200).unwrap(), [7; 100]);
+    tree.remove_file("shared").unwrap();
+    // Cutting gives memory back at once.
+    let file = tree.open(root, "in memory", CREATE).unwrap();
+    tree.write(file, 0, &[7; 140_000]).unwrap();
+    assert_eq!(bytes_in_memory(&tree), 140_000);
+    tree.set_size(file, 65_537).unwrap();
+    assert_eq!(bytes_in_memory(&tree), 65_537);
+    tree.set_size(file, 1).unwrap();
+    assert_eq!(bytes_in_memory(&tree), 1);
+}
+
+fn bytes_in_memory(tree: &Tree) -> u64 {
+    tree.usage().memory_bytes
+}
+
+#[test]
+fn another_tree_s_old_bytes_on_disk_never_show() {
+    let spill = Spill::in_folder(std::env::temp_dir());
+    let quota = Quota { memory_bytes: 0, ..Quota::default() };
+    let secret = Tree::with_spill(Lower::empty(), quota, Arc::clone(&spill));
+    let keeps_the_file = Tree::with_spill(Lower::empty(), quota, Arc::clone(&spill));
+    secret.write_file("secret", &[0xff; 60_000]).unwrap();
+    keeps_the_file.write_file("other", &[1]).unwrap();
+    drop(secret);
+    assert_eq!(spill.slots_in_use(), 1);
+
+    let tree = Tree::with_spill(Lower::empty(), quota, Arc::clone(&spill));
+    let root = tree.root().unwrap();
+    let file = tree.open(root, "file", CREATE).unwrap();
+    tree.write(file, 0, &[1; 10]).unwrap();
+    tree.write(file, 1000, &[1; 10]).unwrap();
+    tree.set_size(file, 2000).unwrap();
+    let bytes = tree.read(file, 0, 5000).unwrap();
+    assert_eq!(bytes.len(), 2000);
+    assert!(bytes.iter().all(|byte| *byte <= 1), "the slot was written to before");
 }
 
 #[test]

@@ -3,8 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use fulgurite_sandbox::{Lower, Quota, Snapshot, Tree};
-use fulgurite_trace::file::{FileError, FileTree, OpenMode};
+use fulgurite_sandbox::{Lower, Quota, Sealed, Snapshot, Tree};
+use fulgurite_trace::{
+    Digest,
+    file::{FileError, FileTree, OpenMode},
+};
 
 fn lower() -> Arc<Lower> {
     let files = BTreeMap::from([
@@ -99,6 +102,38 @@ fn the_digest_tells_content_and_nothing_else() {
     tree.remove_empty_directory("empty").unwrap();
     tree.remove_file("link").unwrap();
     assert_eq!(tree.digest().unwrap(), before);
+}
+
+#[test]
+fn the_digest_tells_of_changes_by_every_name_of_a_file() {
+    let tree = tree();
+    tree.create_directories("one/deep").unwrap();
+    tree.create_directories("two").unwrap();
+    tree.write_file("one/deep/name", b"0").unwrap();
+    tree.link_path("one/deep/name", "two/name").unwrap();
+    tree.link_path("one/deep/name", "one/deep/twin").unwrap();
+    let mut last = tree.digest().unwrap();
+    let agrees = |last: &mut Digest| {
+        let digest = tree.digest().unwrap();
+        assert_ne!(digest, *last);
+        let sealed = tree.seal().unwrap().to_bytes().unwrap();
+        // Reading it back hashes everything anew.
+        let again = Sealed::from_bytes(&sealed, lower(), Quota::default()).unwrap();
+        assert_eq!(again.snapshot().digest().unwrap(), digest);
+        *last = digest;
+    };
+    tree.write_file("two/name", b"1").unwrap();
+    agrees(&mut last);
+    tree.write_file("one/deep/name", b"2").unwrap();
+    agrees(&mut last);
+    tree.remove_file("one/deep/name").unwrap();
+    agrees(&mut last);
+    tree.write_file("two/name", b"3").unwrap();
+    agrees(&mut last);
+    tree.remove_file("two/name").unwrap();
+    agrees(&mut last);
+    tree.write_file("one/deep/twin", b"4").unwrap();
+    agrees(&mut last);
 }
 
 #[test]
