@@ -92,7 +92,7 @@ pub enum SealError {
         limit: u64,
     },
     /// A change does not fit into the tree it is made in.
-    #[error("the sealed change of `{path}` cannot be made: {source}")]
+    #[error("the sealed change of `{path}` cannot be made")]
     Apply {
         /// From the root.
         path: String,
@@ -100,7 +100,7 @@ pub enum SealError {
         source: FileError,
     },
     /// The sealed contents cannot be read from the spill file.
-    #[error("the sealed tree cannot be read: {0}")]
+    #[error("the sealed tree cannot be read; is the disk of the spill file in order?")]
     Contents(#[from] FileError),
 }
 

@@ -106,7 +106,7 @@ pub enum FileError {
     /// A name is too long or a path too deep.
     #[error("file name too long")]
     NameTooLong,
-    /// An argument makes no sense.
+    /// An argument makes no sense, or a folder was to be moved into itself.
     #[error("invalid argument")]
     Invalid,
     /// The quota of bytes or files is used up.
@@ -121,7 +121,7 @@ pub enum FileError {
     /// Not offered here.
     #[error("operation not supported")]
     Unsupported,
-    /// A folder was to be moved into itself, and the like.
+    /// The root, or a path that ends in `.` or `..`, was to be moved or removed.
     #[error("resource busy")]
     Busy,
 }

@@ -18,7 +18,7 @@ use super::{
 #[non_exhaustive]
 pub enum ExportError {
     /// The folder of the host does not take it.
-    #[error("`{path}` cannot be written to the host's folder, which must be empty: {source}")]
+    #[error("`{path}` cannot be written to the host's folder, which must be empty")]
     Write {
         /// The path below the tree's root.
         path: String,
@@ -26,7 +26,7 @@ pub enum ExportError {
         source: io::Error,
     },
     /// The tree cannot be read.
-    #[error("`{path}` cannot be read from the tree: {source}; is the disk of the spill file full?")]
+    #[error("`{path}` cannot be read from the tree; is the disk of the spill file in order?")]
     Read {
         /// The path below the tree's root.
         path: String,

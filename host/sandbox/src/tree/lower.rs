@@ -56,7 +56,7 @@ pub enum LowerError {
         limit: u64,
     },
     /// The host's folder could not be read.
-    #[error("`{path}` of the workspace cannot be read: {source}")]
+    #[error("`{path}` of the workspace cannot be read")]
     Read {
         /// The path below the workspace's root.
         path: String,
