@@ -262,7 +262,8 @@ def main():
     sys.stdin, sys.stdout = io.StringIO(), sys.stderr
     with open(os.path.join(os.path.dirname(__file__), "job.json"), encoding="utf-8") as file:
         job = json.load(file)
-    sys.path.insert(0, os.getcwd())
+    # Written so that no module lies directly in "/": Python cannot name a cache file there.
+    sys.path.insert(0, os.path.join(os.getcwd(), "."))
     sys.argv = [""]
     loaded = []
 

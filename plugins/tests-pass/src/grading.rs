@@ -44,9 +44,9 @@ pub(crate) enum Grading {
         /// Modules of the work that share their name with one of the standard library.
         #[serde(default)]
         work_modules: Vec<String>,
-        /// Whether tests see the files that the episode left. No code among them is run there.
+        /// Files that the episode may have left and that the tests can read.
         #[serde(default)]
-        work_files: bool,
+        work_files: Vec<String>,
         /// Whether the work's own operators decide comparisons with plain data.
         #[serde(default)]
         operators: bool,
@@ -57,14 +57,6 @@ pub(crate) enum Grading {
 }
 
 impl Grading {
-    /// What the tests' sandbox starts with.
-    pub(crate) fn tests_base(&self) -> Base {
-        match self {
-            Grading::Suite { work_files: true, .. } => Base::Changed,
-            _ => Base::Empty,
-        }
-    }
-
     /// What the work's sandbox starts with, where the answer is the work.
     pub(crate) fn work_base(&self) -> Base {
         match self {
@@ -88,6 +80,14 @@ impl Grading {
             Grading::Suite { files, .. } => Some(files),
         };
         files.into_iter().flatten()
+    }
+
+    /// Files of the work that the tests can read.
+    pub(crate) fn work_files(&self) -> &[String] {
+        match self {
+            Grading::Function { .. } => &[],
+            Grading::Suite { work_files, .. } => work_files,
+        }
     }
 
     /// Files of both sides.

@@ -53,7 +53,7 @@ impl Reward for TestsPass {
 
     fn score(episode: &Episode, config: Config) -> Result<Score, Failure> {
         let grading: Grading = episode.grading()?;
-        let tests = Sandbox::open(grading.tests_base())?;
+        let tests = Sandbox::open(Base::Empty)?;
         let source = match grading.work_file() {
             None => Ok(None),
             Some(path) => match episode.read_file(path, SOURCE_BYTES) {
@@ -71,6 +71,12 @@ impl Reward for TestsPass {
             return Ok(Score::new(0.0).note("reason", "the answer is too large"));
         }
         let work = Sandbox::open(base)?;
+        for path in grading.work_files() {
+            // What is missing, or no file, is missing for the tests too.
+            if let Ok(contents) = episode.read_file(path, SOURCE_BYTES) {
+                tests.put_file(path, &contents)?;
+            }
+        }
         for (path, contents) in grading.test_files() {
             tests.put_file(path, contents.as_bytes())?;
         }
@@ -83,7 +89,7 @@ impl Reward for TestsPass {
             .timeout_ms(config.timeout_ms.saturating_mul(2));
         let worker = driver(&work, "worker", &[VALUES, WORKER], &grading.worker_job(&source))?
             .timeout_ms(config.timeout_ms);
-        // Whatever the tree held at this path is gone, so what is read later is the judge's.
+        // Whatever lies at this path is gone, so what is read later is the judge's.
         tests.put_file(VERDICT, b"{}")?;
         let (judged, worked) = run_connected((&tests, judge), (&work, worker))?;
         let verdict = Verdict::read(&tests, &judged)?;

@@ -33,10 +33,15 @@ pub trait Tool: DeserializeOwned + JsonSchema {
 
     /// The tool as the contract has it.
     fn definition() -> ToolDefinition {
+        let mut parameters = schema_of::<Self>();
+        if let Some(object) = parameters.as_object_mut() {
+            // The doc comment of the type is for readers of the code.
+            object.remove("description");
+        }
         ToolDefinition {
             name: Self::NAME.to_string(),
             description: Self::DESCRIPTION.to_string(),
-            parameters: schema_of::<Self>().to_string(),
+            parameters: parameters.to_string(),
         }
     }
 }
