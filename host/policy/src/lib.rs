@@ -6,17 +6,29 @@
 //! *message-level* (it is asked with messages). Only the gateway calls a policy. [`open`] makes
 //! one from the [`PolicySpec`] that a user wrote.
 
+pub mod chat;
 mod chunks;
+mod engine;
 mod fixed;
+mod flat;
+mod gguf;
+mod local;
+pub mod model;
 mod open;
 pub mod openai;
 mod oracle;
 mod policy;
 pub mod script;
 mod spec;
+mod tokenizer;
 mod tool_calls;
 
+pub use chat::TemplateFormat;
+pub use engine::EngineOptions;
 pub use fixed::{Constant, FixedReply, Gate};
+pub use gguf::ModelError;
+pub use local::{GgufOptions, GgufPolicy};
+pub use model::Weights;
 pub use open::{OpenContext, OpenError, open};
 pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
 pub use oracle::Oracle;
@@ -26,3 +38,4 @@ pub use policy::{
 };
 pub use script::{Script, ScriptError, ScriptKey};
 pub use spec::{PolicySpec, SpecError};
+pub use tokenizer::Tokenizer;

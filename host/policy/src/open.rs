@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Constant, OpenAi, OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script, ScriptError,
+    Constant, GgufOptions, GgufPolicy, ModelError, OpenAi, OpenAiOptions, Oracle, Policy,
+    PolicyError, PolicySpec, Script, ScriptError,
 };
 
 /// What policies may need besides their specification.
@@ -13,6 +14,8 @@ pub struct OpenContext {
     pub oracle: Option<Oracle>,
     /// How to talk to `openai` servers, with the key.
     pub openai: OpenAiOptions,
+    /// How to run model files.
+    pub gguf: GgufOptions,
 }
 
 /// A policy that could not be opened.
@@ -30,6 +33,9 @@ pub enum OpenError {
     /// A client that cannot be made.
     #[error(transparent)]
     Client(#[from] PolicyError),
+    /// A model file that cannot be used.
+    #[error(transparent)]
+    Model(#[from] ModelError),
 }
 
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
@@ -40,6 +46,6 @@ pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, 
         PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
         PolicySpec::Empty => Arc::new(Constant::empty()),
         PolicySpec::OpenAi { url, model } => Arc::new(OpenAi::new(url, model, context.openai)?),
-        PolicySpec::Gguf(_) => return Err(OpenError::NoTasks),
+        PolicySpec::Gguf(path) => Arc::new(GgufPolicy::open(path, context.gguf)?),
     })
 }

@@ -1,9 +1,13 @@
 //! From a call to the JSON of a chat completion request.
 
-use fulgurite_trace::{Message, Part, Role, ToolCall, ToolDefinition};
+use fulgurite_trace::{ToolCall, ToolDefinition};
 use serde_json::{Map, Value, json};
 
-use crate::{PolicyError, Prompt, ReplyRequest, tool_calls::arguments_problem};
+use crate::{
+    PolicyError, Prompt, ReplyRequest,
+    flat::{FlatMessage, flatten},
+    tool_calls::arguments_problem,
+};
 
 /// What of a request depends on the server rather than on the call.
 #[derive(Debug, Clone)]
@@ -31,10 +35,8 @@ pub(super) fn body(
             "an upstream server is asked with messages, not with token ids".to_owned(),
         ));
     };
-    let mut messages = Vec::with_capacity(history.len());
-    for message in history.iter() {
-        append_message(message, style.send_thinking, &mut messages);
-    }
+    let messages = flatten(history).into_iter();
+    let messages = messages.map(|flat| message(flat, style.send_thinking)).collect();
     let sampling = &request.sampling;
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(style.model));
@@ -82,56 +84,21 @@ fn tool(definition: &ToolDefinition) -> Result<Value, PolicyError> {
     }))
 }
 
-/// One message of ours is several of theirs where it holds tool results: those need a message
-/// each, and must directly follow the calls they answer.
-fn append_message(message: &Message, send_thinking: bool, to: &mut Vec<Value>) {
-    for part in &message.parts {
-        if let Part::ToolResult(result) = part {
-            to.push(json!({
-                "role": "tool",
-                "tool_call_id": result.call,
-                "content": result.content,
-            }));
-        }
-    }
-    let text = message.plain_text();
-    match message.role {
-        Role::System => to.push(json!({"role": "system", "content": text})),
-        Role::User => {
-            let only_results = !message.parts.is_empty()
-                && message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-            if !only_results {
-                to.push(json!({"role": "user", "content": text}));
-            }
-        }
-        // What a tool message says besides results has no place in their format.
-        Role::Tool if text.is_empty() => {}
-        Role::Tool => to.push(json!({"role": "user", "content": text})),
-        Role::Assistant => to.push(assistant(message, text, send_thinking)),
-    }
-}
-
-fn assistant(message: &Message, text: String, send_thinking: bool) -> Value {
+fn message(flat: FlatMessage<'_>, send_thinking: bool) -> Value {
     let mut object = Map::new();
-    object.insert("role".to_owned(), json!("assistant"));
-    let calls: Vec<Value> = message.tool_calls().map(call).collect();
-    let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
+    object.insert("role".to_owned(), json!(flat.role));
+    if let Some(id) = flat.answers {
+        object.insert("tool_call_id".to_owned(), json!(id));
+    }
+    let content =
+        if flat.text.is_empty() && !flat.calls.is_empty() { Value::Null } else { json!(flat.text) };
     object.insert("content".to_owned(), content);
-    if !calls.is_empty() {
+    if !flat.calls.is_empty() {
+        let calls = flat.calls.into_iter().map(call).collect();
         object.insert("tool_calls".to_owned(), Value::Array(calls));
     }
-    if send_thinking {
-        let thinking: String = message
-            .parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Thinking(text) => Some(text.as_str()),
-                _ => None,
-            })
-            .collect();
-        if !thinking.is_empty() {
-            object.insert("reasoning_content".to_owned(), json!(thinking));
-        }
+    if send_thinking && !flat.thinking.is_empty() {
+        object.insert("reasoning_content".to_owned(), json!(flat.thinking));
     }
     Value::Object(object)
 }
@@ -154,7 +121,7 @@ fn call(call: &ToolCall) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use fulgurite_trace::ToolResult;
+    use fulgurite_trace::{Message, Part, Role, ToolResult};
 
     use super::*;
     use crate::fixed::tests::{key, request};

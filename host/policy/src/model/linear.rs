@@ -1,0 +1,53 @@
+//! Matrices, quantised or plain.
+
+use std::sync::Arc;
+
+use candle_core::{
+    DType, Device, Module, Result, Tensor,
+    quantized::{GgmlDType, QMatMul, QTensor},
+};
+
+/// In which form weights are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Weights {
+    /// As the file stores them: small and fast, activations are rounded to 8 bits.
+    #[default]
+    Stored,
+    /// As plain f32: what the file says, exactly; several times larger.
+    Plain,
+}
+
+/// A matrix of shape (out, in).
+#[derive(Debug, Clone)]
+pub(super) enum Matrix {
+    Quantised(Arc<QTensor>, QMatMul),
+    Plain(Tensor),
+}
+
+impl Matrix {
+    pub(super) fn new(tensor: QTensor, form: Weights) -> Result<Self> {
+        let plain = matches!(tensor.dtype(), GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+        if plain || form == Weights::Plain {
+            return Ok(Self::Plain(tensor.dequantize(&Device::Cpu)?.to_dtype(DType::F32)?));
+        }
+        let tensor = Arc::new(tensor);
+        let product = QMatMul::from_arc(tensor.clone())?;
+        Ok(Self::Quantised(tensor, product))
+    }
+
+    /// (rows, in) → (rows, out).
+    pub(super) fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Quantised(_, product) => product.forward(rows),
+            Self::Plain(matrix) => rows.matmul(&matrix.t()?),
+        }
+    }
+
+    /// The rows of these numbers: (n) → (n, in).
+    pub(super) fn rows(&self, numbers: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Quantised(tensor, _) => tensor.embedding(numbers),
+            Self::Plain(matrix) => matrix.index_select(numbers, 0),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The model and the policy on a tiny random checkpoint, against what transformers computes with
+//! it (`golden/make_llama.py`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic, in its helpers too"
+)]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use fulgurite_policy::{
+    CallKey, Chunk, EngineOptions, GgufOptions, GgufPolicy, Policy, PolicyError, PolicyReply,
+    Prompt, ReplyRequest, Sampling, Tokenizer, Weights,
+    model::{Batch, KvState, Llama},
+};
+use fulgurite_trace::FinishReason;
+use tokio::sync::mpsc;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn model() -> Llama {
+    Llama::open(&golden("tiny-llama.gguf"), Weights::Stored).unwrap()
+}
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    ids: Vec<u32>,
+    greedy: Vec<u32>,
+}
+
+fn expected() -> Golden {
+    serde_json::from_slice(&std::fs::read(golden("tiny-llama.json")).unwrap()).unwrap()
+}
+
+/// The logits of each position.
+fn expected_logits() -> Vec<Vec<f32>> {
+    let bytes = std::fs::read(golden("tiny-llama.logits")).unwrap();
+    let numbers: Vec<f32> =
+        bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    numbers.chunks(numbers.len() / expected().ids.len()).map(<[f32]>::to_vec).collect()
+}
+
+/// Runs ids through the model in parts of these sizes, the last part taking the rest.
+fn logits(model: &Llama, ids: &[u32], parts: &[usize]) -> Vec<Vec<f32>> {
+    let mut state = KvState::new(model.config(), 1).unwrap();
+    let mut rows = Vec::new();
+    let mut rest = ids;
+    for size in parts.iter().copied().chain([usize::MAX]) {
+        let (part, behind) = rest.split_at(size.min(rest.len()));
+        if !part.is_empty() {
+            let hidden = model.forward(&Batch::following(&state, part), &mut state).unwrap();
+            let part = model.logits(&hidden).unwrap().squeeze(0).unwrap();
+            rows.extend(part.to_vec2::<f32>().unwrap());
+        }
+        rest = behind;
+    }
+    rows
+}
+
+fn difference(left: &[Vec<f32>], right: &[Vec<f32>]) -> f32 {
+    assert_eq!(left.len(), right.len());
+    let pairs = left.iter().flatten().zip(right.iter().flatten());
+    pairs.map(|(left, right)| (left - right).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn all_logits_are_those_of_transformers() {
+    let logits = logits(&model(), &expected().ids, &[]);
+    let difference = difference(&logits, &expected_logits());
+    assert!(difference <= 2e-5, "{difference}");
+}
+
+#[test]
+fn however_a_sequence_is_cut_the_logits_are_the_same() {
+    let model = model();
+    let ids = expected().ids;
+    for parts in [vec![1; 39], vec![7, 1, 1, 20], vec![39], vec![32, 3]] {
+        let difference = difference(&logits(&model, &ids, &parts), &expected_logits());
+        assert!(difference <= 2e-5, "{parts:?}: {difference}");
+    }
+}
+
+#[test]
+fn states_are_rewound_and_copied() {
+    let model = model();
+    let ids = expected().ids;
+    let run = |state: &mut KvState, ids: &[u32]| {
+        let hidden = model.forward(&Batch::following(state, ids), state).unwrap();
+        model.logits(&hidden).unwrap().squeeze(0).unwrap().to_vec2::<f32>().unwrap()
+    };
+    let mut state = KvState::new(model.config(), 1).unwrap();
+    run(&mut state, &ids[..20]);
+    let mut fork = state.fork(12).unwrap();
+    run(&mut state, &[5, 6, 7]);
+    state.truncate(20);
+    let tail = run(&mut state, &ids[20..]);
+    assert!(difference(&tail, &expected_logits()[20..]) <= 2e-5);
+    assert_eq!(fork.len(), 12);
+    let tail = run(&mut fork, &ids[12..]);
+    assert!(difference(&tail, &expected_logits()[12..]) <= 2e-5);
+    assert!(state.bytes() > 0 && fork.bytes() <= state.bytes());
+}
+
+#[test]
+fn sequences_side_by_side_with_padding_do_not_disturb_each_other() {
+    // The second sequence is 10 tokens shorter: its first 10 slots are padding that none sees.
+    let model = model();
+    let ids = expected().ids;
+    let (long, short, padding) = (&ids[..30], &ids[..20], 10);
+    let mut state = KvState::new(model.config(), 2).unwrap();
+    let padded: Vec<u32> = std::iter::repeat_n(0, padding).chain(short.iter().copied()).collect();
+    let batch = Batch {
+        tokens: [long, &padded].concat(),
+        positions: (0..30).chain((0..30).map(|slot: u32| slot.saturating_sub(10))).collect(),
+        visible: (0..30)
+            .map(|slot| 0..slot + 1)
+            .chain(
+                (0..30).map(|slot| if slot < padding { slot..slot + 1 } else { padding..slot + 1 }),
+            )
+            .collect(),
+    };
+    let hidden = model.forward(&batch, &mut state).unwrap();
+    let logits = model.logits(&hidden).unwrap().to_vec3::<f32>().unwrap();
+    let expected = expected_logits();
+    assert!(difference(&logits[0], &expected[..30]) <= 2e-5);
+    assert!(difference(&logits[1][padding..], &expected[..20]) <= 2e-5);
+}
+
+#[test]
+fn batches_that_fit_nothing_are_errors() {
+    let model = model();
+    let mut state = KvState::new(model.config(), 1).unwrap();
+    let good = Batch::following(&state, &[1, 2]);
+    for bad in [
+        Batch { tokens: vec![], positions: vec![], visible: vec![] },
+        Batch { positions: vec![0], ..good.clone() },
+        Batch { visible: good.visible[..1].to_vec(), ..good.clone() },
+        Batch { visible: vec![0..1, 0..99_999], ..good.clone() },
+        Batch { visible: vec![0..1, 1..1], ..good.clone() },
+        Batch { tokens: vec![1, 99_999], ..good.clone() },
+    ] {
+        assert!(model.forward(&bad, &mut state).is_err(), "{bad:?}");
+        assert_eq!(state.len(), 0);
+    }
+    model.forward(&good, &mut state).unwrap();
+}
+
+fn policy(engine: EngineOptions) -> GgufPolicy {
+    let options = GgufOptions { engine, ..Default::default() };
+    GgufPolicy::open(&golden("tiny-llama.gguf"), options).unwrap()
+}
+
+fn request(prompt: &[u32], maximum: u32, temperature: f32, seed: u64) -> ReplyRequest {
+    ReplyRequest {
+        key: CallKey {
+            task: "t".to_owned(),
+            harness: "h".to_owned(),
+            agent: String::new(),
+            tool_format: "text",
+            conversation: 0,
+            turn: 0,
+        },
+        prompt: Prompt::Tokens(Arc::from(prompt)),
+        tools: Arc::from([]),
+        sampling: Sampling { max_tokens: maximum, temperature, stop: vec![], seed },
+    }
+}
+
+fn response(reply: &PolicyReply) -> &[u32] {
+    &reply.tokens.as_ref().unwrap().response
+}
+
+#[tokio::test]
+async fn greedy_replies_are_those_of_transformers() {
+    let policy = policy(EngineOptions { prefill: 3, ..Default::default() });
+    assert!(policy.info().name.starts_with("gguf:tiny-llama@"), "{}", policy.info().name);
+    assert_eq!(policy.info().context_length, Some(256));
+    assert!(policy.chat_format().is_some());
+    let expected = expected().greedy;
+    let (prompt, continuation) = expected.split_at(8);
+    let reply = policy.reply(request(prompt, 12, 0.0, 0), None).await.unwrap();
+    let until_end = continuation.iter().position(|id| *id == 2).map_or(12, |end| end + 1);
+    assert_eq!(response(&reply), &continuation[..until_end]);
+    assert_eq!(reply.usage.prompt_tokens, 8);
+    assert_eq!(reply.usage.completion_tokens, until_end as u64);
+    assert_eq!(reply.tokens.unwrap().log_probabilities, vec![0.0; until_end]);
+}
+
+#[tokio::test]
+async fn log_probabilities_are_those_of_the_sampling_distribution() {
+    let policy = policy(EngineOptions::default());
+    let model = model();
+    let prompt = &expected().ids[..10];
+    for temperature in [0.7f32, 1.0, 3.0] {
+        let reply = policy.reply(request(prompt, 40, temperature, 11), None).await.unwrap();
+        let tokens = reply.tokens.unwrap();
+        assert_eq!(tokens.log_probabilities.len(), tokens.response.len());
+        let whole = [prompt, &tokens.response].concat();
+        let rows = logits(&model, &whole, &[]);
+        for (number, (id, log_probability)) in
+            tokens.response.iter().zip(&tokens.log_probabilities).enumerate()
+        {
+            let row: Vec<f64> = rows[prompt.len() - 1 + number]
+                .iter()
+                .map(|logit| f64::from(*logit) / f64::from(temperature))
+                .collect();
+            let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
+            let expected = row[*id as usize] - sum.ln();
+            let difference = (f64::from(*log_probability) - expected).abs();
+            assert!(difference <= 2e-5, "{temperature} {number}: {difference}");
+        }
+        assert_eq!(tokens.versions.len(), 1);
+        assert_eq!((tokens.versions[0].start, tokens.versions[0].version), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn seeds_decide_and_kept_prefixes_change_nothing() {
+    let kept = policy(EngineOptions::default());
+    let fresh = policy(EngineOptions { cached_sequences: 0, ..Default::default() });
+    let prompt = expected().ids[..20].to_vec();
+    let first = kept.reply(request(&prompt, 20, 1.0, 5), None).await.unwrap();
+    assert_eq!(first.usage.cached_tokens, 0);
+    let again = kept.reply(request(&prompt, 20, 1.0, 5), None).await.unwrap();
+    assert_eq!(again.usage.cached_tokens, 19, "the prompt is read once");
+    assert_eq!(response(&again), response(&first));
+    let other = kept.reply(request(&prompt, 20, 1.0, 6), None).await.unwrap();
+    assert_ne!(response(&other), response(&first));
+    // The next turn reads only what is new: all but the last sampled token is known.
+    let next = [&prompt[..], response(&first), &[40, 41, 42]].concat();
+    let second = kept.reply(request(&next, 10, 1.0, 7), None).await.unwrap();
+    let known = prompt.len() + response(&first).len() - 1;
+    assert_eq!(second.usage.cached_tokens, known as u64);
+    let alone = fresh.reply(request(&next, 10, 1.0, 7), None).await.unwrap();
+    assert_eq!(alone.usage.cached_tokens, 0);
+    assert_eq!(response(&second), response(&alone));
+    let branch = [&prompt[..10], &[50, 51]].concat();
+    let branched = kept.reply(request(&branch, 5, 1.0, 8), None).await.unwrap();
+    assert_eq!(branched.usage.cached_tokens, 10);
+    let alone = fresh.reply(request(&branch, 5, 1.0, 8), None).await.unwrap();
+    assert_eq!(response(&branched), response(&alone));
+}
+
+#[tokio::test]
+async fn stop_strings_end_the_text_but_stay_in_the_tokens() {
+    let policy = policy(EngineOptions::default());
+    let prompt = expected().ids[..8].to_vec();
+    let free = policy.reply(request(&prompt, 30, 1.0, 3), None).await.unwrap();
+    let text = free.message.plain_text();
+    let characters: Vec<char> = text.chars().collect();
+    assert!(characters.len() > 8, "{text:?}");
+    let stop: String = characters[4..6].iter().collect();
+    let mut stopping = request(&prompt, 30, 1.0, 3);
+    stopping.sampling.stop = vec![stop.clone()];
+    let (sender, mut receiver) = mpsc::channel(100);
+    let stopped = policy.reply(stopping, Some(sender)).await.unwrap();
+    assert_eq!(stopped.finish, FinishReason::Stop);
+    assert_eq!(stopped.message.plain_text(), text[..text.find(&stop).unwrap()]);
+    assert!(response(&free).starts_with(response(&stopped)));
+    let tokenizer = Tokenizer::open(&golden("tiny-llama.gguf")).unwrap();
+    assert!(tokenizer.decode(response(&stopped)).contains(&stop));
+    let mut streamed = String::new();
+    while let Some(Chunk::Text(chunk)) = receiver.recv().await {
+        streamed.push_str(&chunk);
+    }
+    assert_eq!(streamed, stopped.message.plain_text());
+}
+
+#[tokio::test]
+async fn the_context_is_a_limit_of_its_own() {
+    let policy = policy(EngineOptions { context_length: Some(32), ..Default::default() });
+    assert_eq!(policy.info().context_length, Some(32));
+    let ids = vec![30; 32];
+    let error = policy.reply(request(&ids, 4, 0.0, 0), None).await.unwrap_err();
+    assert!(matches!(error, PolicyError::ContextLength(text) if text.contains("32")));
+    let reply = policy.reply(request(&ids[..28], 400, 1.0, 4), None).await.unwrap();
+    assert!(response(&reply).len() <= 4);
+    assert!(reply.finish == FinishReason::Length || response(&reply).contains(&2));
+}
+
+#[tokio::test]
+async fn wrong_requests_are_refused() {
+    let policy = policy(EngineOptions::default());
+    let mut messages = request(&[1], 1, 0.0, 0);
+    messages.prompt = Prompt::Messages(Arc::from([]));
+    let mut stop = request(&[1], 1, 0.0, 0);
+    stop.sampling.stop = vec![String::new()];
+    for bad in [
+        request(&[], 1, 0.0, 0),
+        request(&[1_000_000], 1, 0.0, 0),
+        request(&[1], 0, 0.0, 0),
+        request(&[1], 1, -1.0, 0),
+        request(&[1], 1, f32::NAN, 0),
+        messages,
+        stop,
+    ] {
+        let error = policy.reply(bad, None).await.unwrap_err();
+        assert!(matches!(error, PolicyError::Invalid(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_and_the_engine_goes_on() {
+    let policy = Arc::new(policy(EngineOptions { queue: 1, ..Default::default() }));
+    let prompt = expected().ids;
+    for seed in 0..20 {
+        let (sender, mut receiver) = mpsc::channel(100);
+        let call = {
+            let (policy, prompt) = (policy.clone(), prompt.clone());
+            tokio::spawn(async move {
+                policy.reply(request(&prompt, 200, 1.0, seed), Some(sender)).await
+            })
+        };
+        // Some are dropped while they are written, some while they wait.
+        if seed % 2 == 0 {
+            let _ = receiver.recv().await;
+        }
+        call.abort();
+        let _ = call.await;
+    }
+    let reply = policy.reply(request(&prompt, 3, 0.0, 0), None).await.unwrap();
+    assert!(reply.usage.completion_tokens >= 1);
+}
+
+#[tokio::test]
+async fn many_callers_are_served_one_after_the_other() {
+    let policy = Arc::new(policy(EngineOptions { queue: 2, ..Default::default() }));
+    let prompt = expected().ids[..12].to_vec();
+    let alone = policy.reply(request(&prompt, 8, 1.0, 1), None).await.unwrap();
+    let calls: Vec<_> = (0..50)
+        .map(|number| {
+            let (policy, prompt) = (policy.clone(), prompt.clone());
+            tokio::spawn(
+                async move { policy.reply(request(&prompt, 8, 1.0, number % 5), None).await },
+            )
+        })
+        .collect();
+    for (number, call) in calls.into_iter().enumerate() {
+        let reply = call.await.unwrap().unwrap();
+        if number % 5 == 1 {
+            assert_eq!(response(&reply), response(&alone));
+        }
+    }
+}
