@@ -13,7 +13,7 @@ use fulgurite_trace::Digest;
 use serde::{Deserialize, Serialize};
 use wasmparser::{Parser, Payload};
 
-use crate::limits::Role;
+use crate::{limits::Role, wasi};
 
 /// The version of the contract that is served. Within its minor version every patch is.
 pub const CONTRACT: &str = "0.1.0";
@@ -259,28 +259,13 @@ fn is_unserved(export: &str) -> bool {
     })
 }
 
-/// Interfaces of WASI 0.2 that are linked for every component.
-const WASI_GRANTED: [(&str, &[&str], &str); 5] = [
-    ("wasi:io", &["error", "poll", "streams"], "streams and waiting, inside the sandbox"),
-    ("wasi:clocks", &["monotonic-clock", "wall-clock"], "a virtual clock"),
-    ("wasi:random", &["random", "insecure", "insecure-seed"], "seeded numbers"),
-    (
-        "wasi:cli",
-        &[
-            "environment",
-            "exit",
-            "stdin",
-            "stdout",
-            "stderr",
-            "terminal-input",
-            "terminal-output",
-            "terminal-stdin",
-            "terminal-stdout",
-            "terminal-stderr",
-        ],
-        "an empty environment and captured streams",
-    ),
-    ("wasi:filesystem", &["types", "preopens"], "the episode's workspace and nothing else"),
+/// What the interfaces of WASI that are linked lead to.
+const WASI_WHY: [(&str, &str); 5] = [
+    ("wasi:io", "streams and waiting, inside the sandbox"),
+    ("wasi:clocks", "a virtual clock"),
+    ("wasi:random", "seeded numbers"),
+    ("wasi:cli", "an environment of its own and captured streams"),
+    ("wasi:filesystem", "the workspace and nothing else"),
 ];
 
 fn judge(name: String, role: Option<Role>) -> Import {
@@ -306,19 +291,19 @@ fn verdict(name: &str, role: Option<Role>) -> (Verdict, String) {
     if interface.package.starts_with("wasi:") && !same_minor(interface.version, WASI_MINOR) {
         return refused("only WASI 0.2 is served; compile for `wasm32-wasip2`");
     }
-    for (package, names, why) in WASI_GRANTED {
-        if interface.package == package && names.contains(&interface.name) {
-            return granted(why);
-        }
+    let path = format!("{}/{}", interface.package, interface.name);
+    if wasi::GRANTED.contains(&path.as_str()) {
+        let why = WASI_WHY.iter().find(|(package, _)| *package == interface.package);
+        return granted(why.map_or("a part of WASI", |(_, why)| why));
+    }
+    if wasi::STUBBED.contains(&path.as_str()) {
+        let why = "language runtimes always import it; every call is denied and recorded";
+        return (Verdict::Stubbed, why.to_owned());
     }
     match interface.package {
-        "wasi:sockets" => (
-            Verdict::Stubbed,
-            "language runtimes always import it; every call is denied and recorded".to_owned(),
-        ),
         "wasi:http" => refused(
             "no setting grants the network; a harness reaches the model through \
-             `fulgurite:plugin/llm` (the world `harness-http` is reserved)",
+             `fulgurite:plugin/llm` (with componentize-js, disable its feature `http`)",
         ),
         _ => refused("unknown here, and no setting grants it; build without it"),
     }

@@ -44,6 +44,13 @@ const TABLE_ELEMENTS: usize = 100_000;
 /// which pages were touched. Elsewhere it would touch untouched ones, so nothing is kept.
 const KEEP_RESIDENT: usize = 256 << 10;
 
+/// The same for all guests of a pool together.
+const KEEP_RESIDENT_TOGETHER: usize = 128 << 20;
+
+/// Stack of a finished guest that stays resident. The rest is given back, so that guests that
+/// recursed deeply do not leave a large process behind.
+const KEEP_STACK: usize = 16 << 10;
+
 /// An engine could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -194,12 +201,16 @@ fn pooled(layout: Layout, slots: u32) -> wasmtime::Result<wasmtime::Engine> {
         .max_component_instance_size(8 << 20)
         .table_elements(TABLE_ELEMENTS)
         .max_memory_size(usize::try_from(layout.reservation()).unwrap_or(usize::MAX));
+    pool.async_stack_keep_resident(KEEP_STACK);
     if PoolingAllocationConfig::is_pagemap_scan_available() {
+        let together = KEEP_RESIDENT_TOGETHER / usize::try_from(slots)?.max(1);
+        let keep = together.min(KEEP_RESIDENT) & !0xfff;
         pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(KEEP_RESIDENT)
-            .table_keep_resident(64 << 10);
+            .linear_memory_keep_resident(keep)
+            .table_keep_resident(keep / 4);
     }
     let mut config = configuration(layout);
+    config.async_stack_zeroing(true);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     wasmtime::Engine::new(&config)
 }

@@ -5,6 +5,9 @@
 //! standard input and the file to write, has an empty environment, limits on processor time,
 //! memory and file size, and is killed when it takes too long. At most a few are compiled at once.
 //!
+//! The child is no sandbox: it keeps a bad component from taking the machine or this process down.
+//! A bug that let a component run code of its own in the compiler would give it the user's rights.
+//!
 //! The program that uses this crate must call [`child_main`] when its first argument is
 //! [`CHILD_ARGUMENT`], before it does anything else.
 
@@ -164,6 +167,10 @@ impl Compilation {
                 command
                     .args(arguments)
                     .env_clear()
+                    // Each thread and each arena of the allocator reserves address space, of
+                    // which the child has a limited amount however many processors there are.
+                    .env("RAYON_NUM_THREADS", threads().to_string())
+                    .env("MALLOC_ARENA_MAX", "2")
                     .current_dir("/")
                     .stdin(Stdio::piped())
                     .stdout(Stdio::null())
@@ -176,6 +183,11 @@ impl Compilation {
             }
         }
     }
+}
+
+/// Threads of one child.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get).min(8)
 }
 
 /// Compiles in this process.

@@ -14,6 +14,7 @@ mod guests;
 mod hosts;
 mod kinds;
 mod load;
+mod measure;
 mod scores;
 
 /// The compiling child of `load`: this very program, asked to run this one test.

@@ -31,19 +31,24 @@ pub(crate) fn engine() -> Engine {
     Engine::new(&config).unwrap()
 }
 
-fn cache() -> PathBuf {
+/// Where tests keep what takes long to make.
+pub(crate) fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
     std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("fulgurite")
 }
 
-fn component(engine: &Engine) -> Component {
+/// The interpreter as it is fetched: a module.
+pub(crate) fn module() -> Vec<u8> {
     let artifacts = std::env::var_os("FULGURITE_ARTIFACTS")
         .map_or_else(|| cache().join("artifacts"), PathBuf::from);
     let path = artifacts.join("python-3.12.0.wasm");
-    let module = std::fs::read(&path).unwrap_or_else(|error| {
+    std::fs::read(&path).unwrap_or_else(|error| {
         panic!("{}: {error}; `cargo xtask setup` fetches the interpreter", path.display())
-    });
-    let bytes = componentize(&module).unwrap();
+    })
+}
+
+fn component(engine: &Engine) -> Component {
+    let bytes = componentize(&module()).unwrap();
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     bytes.hash(&mut hasher);
