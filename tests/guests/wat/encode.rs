@@ -12,19 +12,10 @@ pub fn wat_guest(repository: &Path, name: &str) -> Vec<u8> {
     let folder = repository.join("tests/guests/wat");
     let text = std::fs::read_to_string(folder.join(format!("{name}.wat"))).unwrap();
     let shared = std::fs::read_to_string(folder.join("agent.inc")).unwrap();
-    let memories: String = (0..50).map(|index| format!("(memory $m{index} 1)\n")).collect();
-    let grow: String = (0..50)
-        .map(|index| {
-            format!(
-                "(if (i32.eq (memory.grow $m{index} (i32.const 16)) (i32.const -1)) \
-                 (then (unreachable)))\n"
-            )
-        })
-        .collect();
     let text = text
         .replace(";;include agent.inc", &shared)
-        .replace("MEMORIES", &memories)
-        .replace("GROW", &grow);
+        .replace("MEMORIES", &"(memory 1)\n".repeat(50))
+        .replace("TABLES", &"(table 1 funcref)\n".repeat(90));
     encode(repository, &text)
 }
 
