@@ -28,7 +28,7 @@ pub(super) fn cmp(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             if !options.has("l") {
                 let left = String::from_utf8_lossy(left).into_owned();
                 let right = String::from_utf8_lossy(&right).into_owned();
-                let text = format!("{left} {right} differ: byte {}, line {line}", index + 1);
+                let text = format!("{left} {right} differ: char {}, line {line}", index + 1);
                 return invocation.line(text.as_bytes()).map(|()| 1);
             }
             differ = true;

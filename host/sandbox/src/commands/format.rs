@@ -49,11 +49,22 @@ pub(super) fn paste(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let Some(options) = invocation.options(&["d|delimiters=", "s|serial"])? else { return Ok(2) };
     let delimiters = delimiters(options.value("d").unwrap_or(b"\t"));
     let mut texts = Vec::new();
+    // Which text each operand takes its lines from: every `-` takes turns at standard input.
+    let mut sources = Vec::new();
+    let mut standard = None;
     for path in or_stdin(options.operands.clone()) {
-        match invocation.read_or_complain(&path)? {
-            Some(text) => texts.push(text),
-            None => return Ok(1),
+        if path == b"-"
+            && let Some(source) = standard
+        {
+            sources.push(source);
+            continue;
         }
+        let Some(text) = invocation.read_or_complain(&path)? else { return Ok(1) };
+        if path == b"-" {
+            standard = Some(texts.len());
+        }
+        sources.push(texts.len());
+        texts.push(text);
         invocation.check_room(texts.iter().map(Vec::len).sum())?;
     }
     let between = |index: usize| delimiters.iter().cycle().nth(index % delimiters.len().max(1));
@@ -72,9 +83,10 @@ pub(super) fn paste(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         }
         return Ok(0);
     }
-    let mut columns: Vec<_> = texts.iter().map(|text| split_lines(text)).collect();
+    let mut lines: Vec<_> = texts.iter().map(|text| split_lines(text)).collect();
     loop {
-        let row: Vec<Option<&[u8]>> = columns.iter_mut().map(Iterator::next).collect();
+        let row: Vec<Option<&[u8]>> =
+            sources.iter().map(|source| lines.get_mut(*source).and_then(Iterator::next)).collect();
         if row.iter().all(Option::is_none) {
             return Ok(0);
         }

@@ -213,6 +213,7 @@ impl Search<'_> {
                     return self.folder(invocation, path, 0);
                 }
                 let shown = String::from_utf8_lossy(path).into_owned();
+                self.failed = true;
                 if !self.options.has("s") {
                     invocation.complain(&format!("{shown}: Is a directory"))?;
                 }

@@ -86,8 +86,7 @@ impl Printer {
             }
             if binary {
                 let shown = String::from_utf8_lossy(name).into_owned();
-                let text = format!("grep: {shown}: binary file matches");
-                invocation.line(text.as_bytes())?;
+                invocation.err(format!("grep: {shown}: binary file matches\n").as_bytes())?;
                 break;
             }
             let start = index.saturating_sub(look.before).max(printed);

@@ -187,7 +187,11 @@ pub(super) fn wc(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             None => return Ok(1),
         };
         let selected = select(&counts, &options);
-        let width = if selected.len() == 1 { 1 } else { 7 };
+        let width = match (selected.len(), invocation.io.stdin.file_size()) {
+            (1, _) => 1,
+            (_, Some(size)) => size.to_string().len(),
+            (_, None) => 7,
+        };
         return print(invocation, &selected, width, b"").map(|()| 0);
     }
     let mut status = 0;

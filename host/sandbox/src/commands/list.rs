@@ -69,8 +69,9 @@ pub(super) fn ls(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for path in operands {
         invocation.meter.charge(meter::ENTRY)?;
-        let follow = !look.long || path.ends_with(b"/") || look.follow;
-        let found = match invocation.files.stat(&path, follow && !look.folders_themselves) {
+        let itself = look.long || look.classify || look.folders_themselves;
+        let follow = !itself || path.ends_with(b"/") || look.follow;
+        let found = match invocation.files.stat(&path, follow) {
             // A dangling link is listed as itself.
             Err(_) if follow => invocation.files.stat(&path, false),
             found => found,

@@ -1,13 +1,11 @@
-//! `patch`: applies unified differences.
+//! `patch`: options, files, results.
 
 use super::options::Options;
+use super::patch_apply::{Applied, apply};
 use super::patch_parse::{FilePatch, Hunk, parse};
 use super::{Invocation, split_lines};
 use crate::shell::files::describe;
 use crate::shell::meter::{self, Stop};
-
-/// How many lines of context may be ignored.
-const FUZZ: usize = 2;
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
@@ -45,7 +43,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let patcher = Patcher { options: &options, strip, target };
     let mut status = 0;
     for patch in &patches {
-        status = status.max(patcher.apply(invocation, patch)?);
+        status = status.max(patcher.file(invocation, patch)?);
     }
     Ok(status)
 }
@@ -70,11 +68,15 @@ impl Patcher<'_> {
         (!kept.is_empty()).then(|| kept.join(&b'/'))
     }
 
-    fn apply(&self, invocation: &mut Invocation<'_>, patch: &FilePatch) -> Result<i32, Stop> {
+    fn file(&self, invocation: &mut Invocation<'_>, patch: &FilePatch) -> Result<i32, Stop> {
         let reverse = self.options.has("R");
         let (old, new) = if reverse { (&patch.new, &patch.old) } else { (&patch.old, &patch.new) };
-        let creates = old == b"/dev/null";
         let removes = new == b"/dev/null";
+        let hunks: Vec<Hunk> = match reverse {
+            true => patch.hunks.iter().map(Hunk::reversed).collect(),
+            false => patch.hunks.clone(),
+        };
+        let creates = old == b"/dev/null" || hunks.first().is_some_and(|hunk| hunk.old_start == 0);
         let (old, new) = (self.stripped(old), self.stripped(new));
         let path = match &self.target {
             Some(target) => Some(target.clone()),
@@ -89,11 +91,7 @@ impl Patcher<'_> {
         };
         let shown = String::from_utf8_lossy(&path).into_owned();
         let exists = invocation.files.exists(&path);
-        let first_is_new = patch.hunks.first().is_some_and(|hunk| {
-            let start = if reverse { hunk.new_start } else { hunk.old_start };
-            start == 0
-        });
-        if !exists && !creates && !first_is_new {
+        if !exists && !creates {
             return invocation.fail(1, &format!("can't find file to patch: {shown}"));
         }
         let text = match exists {
@@ -103,162 +101,67 @@ impl Patcher<'_> {
             },
             false => Vec::new(),
         };
-        if !self.options.has("s") {
+        let quiet = self.options.has("s");
+        if !quiet {
             let word = if self.options.has("dry-run") { "checking" } else { "patching" };
             invocation.line(format!("{word} file {shown}").as_bytes())?;
         }
-        let mut lines: Vec<Vec<u8>> = split_lines(&text).map(<[u8]>::to_vec).collect();
-        let mut failed = 0;
-        let mut rejects = Vec::new();
-        let mut offset = 0_isize;
-        for (index, hunk) in patch.hunks.iter().enumerate() {
-            let hunk = if reverse { hunk.reversed() } else { hunk.clone() };
-            match self.place(invocation, &lines, &hunk, offset)? {
-                Some(found) => {
-                    self.tell(invocation, index + 1, &hunk, &found)?;
-                    let (old, new) = (hunk.old(), hunk.new());
-                    let range = found.front..old.len() - found.back;
-                    let at = found.at + found.front;
-                    let removed = range.len();
-                    let end = new.len() - found.back;
-                    let added = new.get(found.front..end).unwrap_or_default();
-                    let added: Vec<Vec<u8>> = added.iter().map(|line| line.to_vec()).collect();
-                    offset = found.offset + added.len() as isize - removed as isize;
-                    if at + removed <= lines.len() {
-                        lines.splice(at..at + removed, added);
-                    }
-                }
-                None => {
-                    failed += 1;
-                    if !self.options.has("s") {
-                        let text = format!("Hunk #{} FAILED at {}.", index + 1, hunk.old_start);
-                        invocation.line(text.as_bytes())?;
-                    }
-                    rejects.push(hunk);
-                }
-            }
+        let lines: Vec<&[u8]> = split_lines(&text).collect();
+        let applied = apply(&lines, &hunks, invocation.meter)?;
+        for message in applied.messages.iter().filter(|_| !quiet) {
+            invocation.line(message.as_bytes())?;
         }
+        let failed = applied.rejected.len();
         if failed > 0 {
-            let text = format!(
-                "{failed} out of {} hunk{} FAILED -- saving rejects to file {shown}.rej",
-                patch.hunks.len(),
-                if patch.hunks.len() == 1 { "" } else { "s" }
-            );
+            let plural = if hunks.len() == 1 { "" } else { "s" };
+            let saving = match self.options.has("dry-run") {
+                true => String::new(),
+                false => format!(" -- saving rejects to file {shown}.rej"),
+            };
+            let text = format!("{failed} out of {} hunk{plural} FAILED{saving}", hunks.len());
             invocation.line(text.as_bytes())?;
         }
         if self.options.has("dry-run") {
             return Ok(i32::from(failed > 0));
         }
-        let result = lines.concat();
-        let done = if result.is_empty() && failed == 0 && (removes || self.options.has("E")) {
-            invocation.files.unlink(&path)
-        } else if failed < patch.hunks.len() || exists {
-            make_folders(invocation, &path);
-            invocation.files.write(&path, &result)
-        } else {
-            Ok(())
-        };
-        if let Err(error) = done {
-            return invocation.fail(2, &format!("{shown}: {}", describe(error)));
-        }
-        if failed > 0 {
-            let rejected = show_rejects(patch, &rejects);
-            let path = [path.as_slice(), b".rej"].concat();
-            if let Err(error) = invocation.files.write(&path, &rejected) {
-                return invocation.fail(2, &format!("{shown}.rej: {}", describe(error)));
-            }
-            return Ok(1);
-        }
-        Ok(0)
+        self.save(invocation, (&path, &text, exists), patch, removes, &applied)
     }
 
-    fn tell(
+    fn save(
         &self,
         invocation: &mut Invocation<'_>,
-        number: usize,
-        hunk: &Hunk,
-        found: &Found,
-    ) -> Result<(), Stop> {
-        let shift = found.offset_from_header;
-        if (shift == 0 && found.fuzz == 0) || self.options.has("s") {
-            return Ok(());
+        (path, before, exists): (&[u8], &[u8], bool),
+        patch: &FilePatch,
+        removes: bool,
+        applied: &Applied,
+    ) -> Result<i32, Stop> {
+        let mut todo: Vec<(Vec<u8>, &[u8])> = Vec::new();
+        if applied.mismatched && exists && !self.options.has("no-backup-if-mismatch") {
+            todo.push(([path, b".orig"].concat(), before));
         }
-        let line = found.at + 1;
-        let fuzz = match found.fuzz {
-            0 => String::new(),
-            fuzz => format!(" with fuzz {fuzz}"),
-        };
-        let lines = if shift.abs() == 1 { "line" } else { "lines" };
-        let moved = match shift {
-            0 => String::new(),
-            shift => format!(" (offset {shift} {lines})"),
-        };
-        // The place is told as it will be in the new file.
-        let line = line + hunk.new_start.saturating_sub(hunk.old_start.max(1));
-        invocation.line(format!("Hunk #{number} succeeded at {line}{fuzz}{moved}.").as_bytes())
-    }
-
-    /// Where a hunk fits, nearest to where it should.
-    fn place(
-        &self,
-        invocation: &mut Invocation<'_>,
-        lines: &[Vec<u8>],
-        hunk: &Hunk,
-        offset: isize,
-    ) -> Result<Option<Found>, Stop> {
-        let old = hunk.old();
-        let (before, after) = hunk.context();
-        let header = if old.is_empty() { hunk.old_start } else { hunk.old_start.saturating_sub(1) };
-        let wanted = header.saturating_add_signed(offset);
-        if old.is_empty() {
-            let at = wanted.min(lines.len());
-            // A hunk that makes a file fits nowhere in one that is there.
-            let fits = hunk.old_start > 0 || lines.is_empty();
-            return Ok(fits.then_some(Found {
-                at, front: 0, back: 0, fuzz: 0, offset, offset_from_header: 0,
-            }));
+        let failed = !applied.rejected.is_empty();
+        let empties = applied.text.is_empty() && !failed && (removes || self.options.has("E"));
+        if empties {
+            if let Err(error) = invocation.files.unlink(path) {
+                invocation.complain_path(path, error)?;
+                return Ok(2);
+            }
+        } else if exists || applied.changed {
+            make_folders(invocation, path);
+            todo.push((path.to_vec(), &applied.text));
         }
-        for fuzz in 0..=FUZZ.min(before.max(after)) {
-            let front = fuzz.min(before);
-            let back = fuzz.min(after);
-            let wanted_lines = old.get(front..old.len() - back).unwrap_or_default();
-            let last = lines.len().saturating_sub(wanted_lines.len());
-            for distance in 0..=lines.len() {
-                let places = [wanted.checked_add(distance), wanted.checked_sub(distance)];
-                for start in places.into_iter().flatten().take(if distance == 0 { 1 } else { 2 }) {
-                    let at = start + front;
-                    if at > last {
-                        continue;
-                    }
-                    invocation.meter.charge(meter::LINE)?;
-                    let here = lines.get(at..at + wanted_lines.len()).unwrap_or_default();
-                    if here.iter().zip(wanted_lines).all(|(line, wanted)| line == wanted) {
-                        let moved = start as isize - wanted as isize;
-                        return Ok(Some(Found {
-                            at: start,
-                            front,
-                            back,
-                            fuzz,
-                            offset: offset + moved,
-                            offset_from_header: moved,
-                        }));
-                    }
-                }
+        let rejected = show_rejects(patch, &applied.rejected);
+        if failed {
+            todo.push(([path, b".rej"].concat(), &rejected));
+        }
+        for (path, text) in todo {
+            if let Err(error) = invocation.files.write(&path, text) {
+                let shown = String::from_utf8_lossy(&path).into_owned();
+                return invocation.fail(2, &format!("{shown}: {}", describe(error)));
             }
         }
-        Ok(None)
+        Ok(i32::from(failed))
     }
-}
-
-/// Where and how a hunk fits.
-struct Found {
-    at: usize,
-    /// Lines of context that are ignored before and after.
-    front: usize,
-    back: usize,
-    fuzz: usize,
-    offset: isize,
-    offset_from_header: isize,
 }
 
 /// Makes the folders of a new file; if one cannot be made, writing the file says why.

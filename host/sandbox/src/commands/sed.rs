@@ -44,7 +44,10 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let quiet_line = script.starts_with(b"#n\n");
     let commands = match parse(&script, extended, invocation.meter)? {
         Ok(commands) => commands,
-        Err(message) => return invocation.fail(if message.contains("unsupported") { 2 } else { 1 }, &format!("-e expression #1: {message}")),
+        Err(message) => {
+            let status = if message.contains("unsupported") { 2 } else { 1 };
+            return invocation.fail(status, &format!("-e expression #1: {message}"));
+        }
     };
     let quiet = options.has("n") || options.has("silent") || quiet_line;
     let in_place = options.has("i");
@@ -69,6 +72,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             status = 4;
             continue;
         };
+        editor.restart();
         let mut result = Vec::new();
         let target = in_place.then_some(&mut result);
         let outcome = editor.edit(invocation, std::slice::from_ref(&text), target)?;

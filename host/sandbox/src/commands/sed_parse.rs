@@ -1,100 +1,14 @@
 //! `sed`: reads scripts.
 
 use super::regular::{Options, Regular};
+pub(super) use super::sed_script::{Action, Address, Case, Command, Part, Substitute};
 use crate::shell::meter::{Meter, Stop};
 use crate::shell::scan_byte as byte;
 
 /// Most commands in a script.
 const COMMANDS: usize = 4096;
 
-/// One command. Blocks are jumps: `index` in the list of all commands.
-#[derive(Debug, Clone)]
-pub(super) struct Command {
-    pub(super) from: Option<Address>,
-    pub(super) to: Option<Address>,
-    pub(super) negated: bool,
-    pub(super) action: Action,
-}
-
-/// A place in the input.
-#[derive(Debug, Clone)]
-pub(super) enum Address {
-    Line(usize),
-    Last,
-    /// `None`: the last expression that was used.
-    Match(Option<Regular>),
-    /// `first~step`.
-    Step(usize, usize),
-    /// `addr,+n`.
-    Plus(usize),
-    /// `addr,~n`.
-    Multiple(usize),
-}
-
-/// What a command does.
-#[derive(Debug, Clone)]
-pub(super) enum Action {
-    /// `{`: goes on behind the block at that index when it does not apply.
-    Block(usize),
-    End,
-    Append(Vec<u8>),
-    Insert(Vec<u8>),
-    Change(Vec<u8>),
-    Delete,
-    DeleteFirst,
-    Print,
-    PrintFirst,
-    Number,
-    Next,
-    NextAppend,
-    Hold,
-    HoldAppend,
-    Get,
-    GetAppend,
-    Exchange,
-    Quit(i32),
-    QuitSilently(i32),
-    Substitute(Box<Substitute>),
-    Translate(Box<[u8; 256]>),
-    Branch(Option<usize>),
-    BranchIf(Option<usize>),
-    BranchUnless(Option<usize>),
-    List,
-    Write(Vec<u8>),
-    Read(Vec<u8>),
-    Clear,
-}
-
-/// `s`.
-#[derive(Debug, Clone)]
-pub(super) struct Substitute {
-    pub(super) regular: Option<Regular>,
-    pub(super) replacement: Vec<Part>,
-    pub(super) global: bool,
-    pub(super) print: bool,
-    pub(super) number: usize,
-    pub(super) write: Option<Vec<u8>>,
-}
-
-/// A part of a replacement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
-    Text(Vec<u8>),
-    Group(usize),
-    Case(Case),
-}
-
-/// `\U`, `\L`, `\u`, `\l`, `\E`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Case {
-    Upper,
-    Lower,
-    UpperOne,
-    LowerOne,
-    End,
-}
-
-type Parsed<T> = Result<T, String>;
+pub(super) type Parsed<T> = Result<T, String>;
 
 /// A script, or what is wrong with it.
 pub(super) fn parse(
@@ -119,10 +33,10 @@ pub(super) fn parse(
     }
 }
 
-struct Parser<'a> {
-    text: &'a [u8],
-    at: usize,
-    extended: bool,
+pub(super) struct Parser<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) at: usize,
+    pub(super) extended: bool,
     meter: &'a mut Meter,
     stop: Option<Stop>,
     commands: Vec<Command>,
@@ -131,15 +45,15 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         byte(self.text, self.at)
     }
 
-    fn wrong<T>(&self, what: &str) -> Parsed<T> {
+    pub(super) fn wrong<T>(&self, what: &str) -> Parsed<T> {
         Err(format!("char {}: {what}", self.at))
     }
 
-    fn skip(&mut self, also: &[u8]) {
+    pub(super) fn skip(&mut self, also: &[u8]) {
         while self.peek().is_some_and(|byte| byte == b' ' || byte == b'\t' || also.contains(&byte))
         {
             self.at += 1;
@@ -293,7 +207,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn number(&mut self) -> usize {
+    pub(super) fn number(&mut self) -> usize {
         let mut value = 0_usize;
         while let Some(digit) = self.peek().filter(u8::is_ascii_digit) {
             value = value.saturating_mul(10).saturating_add(usize::from(digit - b'0'));
@@ -359,7 +273,7 @@ impl Parser<'_> {
     }
 
     /// Compiles an expression; an empty one is the last that was used.
-    fn regular(
+    pub(super) fn regular(
         &mut self,
         text: &[u8],
         ignore_case: bool,
@@ -388,167 +302,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Text up to `delimiter`, which a backslash hides. In an expression, brackets hide it too.
-    fn delimited(&mut self, delimiter: u8, expression: bool) -> Option<Vec<u8>> {
-        let mut text = Vec::new();
-        let mut bracket = false;
-        loop {
-            let current = self.peek()?;
-            self.at += 1;
-            match current {
-                b'\\' => {
-                    let escaped = self.peek()?;
-                    self.at += 1;
-                    if escaped == delimiter && !bracket {
-                        // A delimiter that is special stays literal.
-                        if expression && b"|.*+?()[]{}^$".contains(&delimiter) && self.extended {
-                            text.push(b'\\');
-                        }
-                        text.push(delimiter);
-                    } else {
-                        text.extend([b'\\', escaped]);
-                    }
-                }
-                b'[' if expression && !bracket => {
-                    bracket = true;
-                    text.push(b'[');
-                    if self.peek() == Some(b'^') {
-                        text.push(b'^');
-                        self.at += 1;
-                    }
-                    if self.peek() == Some(b']') {
-                        text.push(b']');
-                        self.at += 1;
-                    }
-                }
-                b'[' if bracket && matches!(self.peek(), Some(b':' | b'.' | b'=')) => {
-                    // A class has brackets of its own.
-                    let kind = self.peek()?;
-                    let rest = self.text.get(self.at + 1..)?;
-                    text.push(b'[');
-                    if let Some(length) = rest.windows(2).position(|pair| pair == [kind, b']']) {
-                        text.extend(self.text.get(self.at..self.at + length + 3)?);
-                        self.at += length + 3;
-                    }
-                }
-                b']' if bracket => {
-                    bracket = false;
-                    text.push(b']');
-                }
-                _ if current == delimiter && !bracket => return Some(text),
-                b'\n' if expression && !bracket => return None,
-                _ => text.push(current),
-            }
-        }
-    }
-
-    fn substitute(&mut self) -> Parsed<Action> {
-        let Some(delimiter) = self.peek() else { return self.wrong("unterminated `s' command") };
-        if delimiter == b'\n' || delimiter == b'\\' {
-            return self.wrong("delimiter character is not a single-byte character");
-        }
-        self.at += 1;
-        let Some(pattern) = self.delimited(delimiter, true) else {
-            return self.wrong("unterminated `s' command");
-        };
-        let Some(replacement) = self.delimited(delimiter, false) else {
-            return self.wrong("unterminated `s' command");
-        };
-        let mut substitute = Substitute {
-            regular: None,
-            replacement: replacement_parts(&replacement),
-            global: false,
-            print: false,
-            number: 1,
-            write: None,
-        };
-        let (mut ignore_case, mut lines) = (false, false);
-        loop {
-            match self.peek() {
-                Some(b'g') => substitute.global = true,
-                Some(b'p') => substitute.print = true,
-                Some(b'i' | b'I') => ignore_case = true,
-                Some(b'm' | b'M') => lines = true,
-                Some(b'0'..=b'9') => {
-                    substitute.number = self.number();
-                    if substitute.number == 0 {
-                        return self.wrong("number option to `s' command may not be zero");
-                    }
-                    continue;
-                }
-                Some(b'w') => {
-                    self.at += 1;
-                    self.skip(b"");
-                    substitute.write = Some(self.rest_of_line());
-                    break;
-                }
-                Some(b'e') => return self.wrong("unsupported: the flag `e' of s"),
-                None | Some(b';' | b'\n' | b'}' | b' ' | b'\t' | b'#') => break,
-                Some(_) => return self.wrong("unknown option to `s'"),
-            }
-            self.at += 1;
-        }
-        substitute.regular = self.regular(&pattern, ignore_case, lines)?;
-        if let Some(regular) = &substitute.regular {
-            let groups = regular.groups();
-            let highest = substitute.replacement.iter().filter_map(|part| match part {
-                Part::Group(group) => Some(*group),
-                _ => None,
-            });
-            if let Some(group) = highest.max().filter(|group| *group > groups) {
-                return self.wrong(&format!("invalid reference \\{group} on `s' command's RHS"));
-            }
-        }
-        Ok(Action::Substitute(Box::new(substitute)))
-    }
-
-    fn translate(&mut self) -> Parsed<Action> {
-        let Some(delimiter) = self.peek() else { return self.wrong("unterminated `y' command") };
-        self.at += 1;
-        let (Some(from), Some(to)) = (self.delimited(delimiter, false), self.delimited(delimiter, false))
-        else {
-            return self.wrong("unterminated `y' command");
-        };
-        let plain = |text: &[u8]| {
-            let mut bytes = Vec::new();
-            let mut rest = text;
-            while let [first, after @ ..] = rest {
-                rest = after;
-                match (first, rest) {
-                    (b'\\', [b'n', after @ ..]) => {
-                        bytes.push(b'\n');
-                        rest = after;
-                    }
-                    (b'\\', [b't', after @ ..]) => {
-                        bytes.push(b'\t');
-                        rest = after;
-                    }
-                    (b'\\', [escaped, after @ ..]) => {
-                        bytes.push(*escaped);
-                        rest = after;
-                    }
-                    _ => bytes.push(*first),
-                }
-            }
-            bytes
-        };
-        let (from, to) = (plain(&from), plain(&to));
-        if from.len() != to.len() {
-            return self.wrong("strings for `y' command are different lengths");
-        }
-        let mut map = Box::new([0_u8; 256]);
-        for (slot, byte) in map.iter_mut().zip(0..=255) {
-            *slot = byte;
-        }
-        for (from, to) in from.iter().zip(&to) {
-            if let Some(slot) = map.get_mut(usize::from(*from)) {
-                *slot = *to;
-            }
-        }
-        Ok(Action::Translate(map))
-    }
-
-    fn rest_of_line(&mut self) -> Vec<u8> {
+    pub(super) fn rest_of_line(&mut self) -> Vec<u8> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
         self.at += length;
@@ -601,56 +355,4 @@ impl Parser<'_> {
         text.push(b'\n');
         Ok(text)
     }
-}
-
-/// Cuts a replacement at `&`, `\1` and the like.
-fn replacement_parts(text: &[u8]) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut plain = Vec::new();
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let part = match (first, rest) {
-            (b'&', _) => Part::Group(0),
-            (b'\\', [escaped, after @ ..]) => {
-                rest = after;
-                match escaped {
-                    b'0'..=b'9' => Part::Group(usize::from(escaped - b'0')),
-                    b'U' => Part::Case(Case::Upper),
-                    b'L' => Part::Case(Case::Lower),
-                    b'u' => Part::Case(Case::UpperOne),
-                    b'l' => Part::Case(Case::LowerOne),
-                    b'E' => Part::Case(Case::End),
-                    b'n' => {
-                        plain.push(b'\n');
-                        continue;
-                    }
-                    b't' => {
-                        plain.push(b'\t');
-                        continue;
-                    }
-                    b'r' => {
-                        plain.push(b'\r');
-                        continue;
-                    }
-                    other => {
-                        plain.push(*other);
-                        continue;
-                    }
-                }
-            }
-            _ => {
-                plain.push(*first);
-                continue;
-            }
-        };
-        if !plain.is_empty() {
-            parts.push(Part::Text(std::mem::take(&mut plain)));
-        }
-        parts.push(part);
-    }
-    if !plain.is_empty() {
-        parts.push(Part::Text(plain));
-    }
-    parts
 }

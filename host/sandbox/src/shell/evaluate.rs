@@ -14,7 +14,7 @@ use super::meter::{self, Meter, Stop};
 use super::pattern::Pattern;
 use super::plan::{AndOr, Arm, ArmEnd, Command, Joint, List, Pipeline, Stage, Word};
 use super::stream::{Input, Io, Sink, WriteError};
-use super::variables::{Readonly, Variables};
+use super::variables::{Kept, Readonly, Variables};
 use crate::lane::{CommandLimits, ProgramRunner};
 
 /// A future that calls itself again has to be boxed.
@@ -73,7 +73,7 @@ pub(crate) struct Evaluator {
     pub(crate) script: Vec<u8>,
     pub(crate) functions: BTreeMap<String, Arc<Stage>>,
     /// The values that `local` hid, innermost function last.
-    pub(crate) locals: Vec<BTreeMap<String, Option<Vec<u8>>>>,
+    pub(crate) locals: Vec<BTreeMap<String, Kept>>,
     pub(crate) options: Options,
     /// `$?`.
     pub(crate) status: i32,
@@ -152,7 +152,7 @@ impl Evaluator {
     }
 
     /// Lets others run now and then.
-    async fn pause(&mut self) {
+    pub(crate) async fn pause(&mut self) {
         if self.meter.used() - self.paused_at > PAUSE {
             self.paused_at = self.meter.used();
             tokio::task::yield_now().await;
@@ -359,7 +359,7 @@ impl Evaluator {
         }
     }
 
-    async fn condition_list(&mut self, list: &List, io: &Io) -> Step {
+    pub(crate) async fn condition_list(&mut self, list: &List, io: &Io) -> Step {
         self.conditions += 1;
         let result = self.list(list, io).await;
         self.conditions -= 1;
@@ -376,102 +376,6 @@ impl Evaluator {
                 self.status = 1;
                 Ok(false)
             }
-        }
-    }
-
-    async fn each(
-        &mut self,
-        variable: &str,
-        words: Option<&[Word]>,
-        body: &List,
-        io: &Io,
-    ) -> Step {
-        let values = match words {
-            None => self.positional.clone(),
-            Some(words) => match self.fields(words, io).await {
-                Ok(values) => values,
-                Err(interrupt) => return self.interrupted(interrupt, io),
-            },
-        };
-        self.status = 0;
-        for value in values {
-            if !self.assign(variable, value, io)? {
-                return Ok(Flow::Next);
-            }
-            if let Some(flow) = self.turn(body, io).await? {
-                return Ok(flow);
-            }
-        }
-        Ok(Flow::Next)
-    }
-
-    /// One turn of a loop; answers the flow when the loop ends with it.
-    async fn turn(&mut self, body: &List, io: &Io) -> Result<Option<Flow>, Stop> {
-        self.meter.charge(meter::STEP)?;
-        self.loops += 1;
-        let result = self.list(body, io).await;
-        self.loops -= 1;
-        Ok(match result? {
-            Flow::Next | Flow::Continue(0 | 1) => None,
-            Flow::Break(0 | 1) => Some(Flow::Next),
-            Flow::Break(levels) => Some(Flow::Break(levels - 1)),
-            Flow::Continue(levels) => Some(Flow::Continue(levels - 1)),
-            flow => Some(flow),
-        })
-    }
-
-    async fn repeat(&mut self, condition: &List, until: bool, body: &List, io: &Io) -> Step {
-        let mut status = 0;
-        loop {
-            self.loops += 1;
-            let result = self.condition_list(condition, io).await;
-            self.loops -= 1;
-            match result? {
-                Flow::Next | Flow::Continue(0 | 1) => {}
-                Flow::Break(0 | 1) => return Ok(Flow::Next),
-                flow => return Ok(flow),
-            }
-            if (self.status == 0) == until {
-                self.status = status;
-                return Ok(Flow::Next);
-            }
-            if let Some(flow) = self.turn(body, io).await? {
-                return Ok(flow);
-            }
-            status = self.status;
-            self.pause().await;
-        }
-    }
-
-    async fn count(
-        &mut self,
-        (start, condition, step): (Option<&Word>, Option<&Word>, Option<&Word>),
-        body: &List,
-        io: &Io,
-    ) -> Step {
-        if let Some(start) = start
-            && let Err(interrupt) = self.number(start, io).await
-        {
-            return self.interrupted(interrupt, io);
-        }
-        self.status = 0;
-        loop {
-            if let Some(condition) = condition {
-                match self.number(condition, io).await {
-                    Ok(0) => return Ok(Flow::Next),
-                    Ok(_) => {}
-                    Err(interrupt) => return self.interrupted(interrupt, io),
-                }
-            }
-            if let Some(flow) = self.turn(body, io).await? {
-                return Ok(flow);
-            }
-            if let Some(step) = step
-                && let Err(interrupt) = self.number(step, io).await
-            {
-                return self.interrupted(interrupt, io);
-            }
-            self.pause().await;
         }
     }
 

@@ -12,12 +12,14 @@
 pub(crate) mod arithmetic;
 mod brace;
 pub(crate) mod builtins;
+mod change;
 mod condition;
 pub(crate) mod evaluate;
 mod expand;
 mod fields;
 pub(crate) mod files;
 mod glob;
+mod loops;
 mod lower;
 mod lower_test;
 pub(crate) mod meter;

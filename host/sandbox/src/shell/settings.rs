@@ -131,10 +131,11 @@ impl Evaluator {
             let Some((name, value)) = assignment(argument) else {
                 return self.not_a_name(io, "local", argument);
             };
-            let hidden = self.variables.get(&name).map(<[u8]>::to_vec);
-            self.meter.charge_each(hidden.as_ref().map_or(0, Vec::len), meter::BYTE)?;
+            let size = self.variables.get(&name).map_or(0, <[u8]>::len);
+            self.meter.charge_each(size, meter::BYTE)?;
+            let kept = self.variables.keep(&name);
             if let Some(locals) = self.locals.last_mut() {
-                locals.entry(name.clone()).or_insert(hidden);
+                locals.entry(name.clone()).or_insert(kept);
             }
             match value {
                 Some(value) => {

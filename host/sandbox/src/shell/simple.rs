@@ -88,16 +88,19 @@ impl Evaluator {
         if values.is_empty() {
             return self.run(arguments, io).await;
         }
-        self.meter.charge_each(self.variables.bytes(), meter::BYTE)?;
-        let before = self.variables.clone();
+        let mut before = Vec::with_capacity(values.len());
         for (name, value) in values {
+            before.push((name.clone(), self.variables.keep(&name)));
             if !self.assign(&name, value, io)? {
                 return Ok(Flow::Next);
             }
             self.variables.export(&name, true)?;
         }
         let result = self.run(arguments, io).await;
-        self.variables = before;
+        // The last one first, in case a name stands twice.
+        for (name, kept) in before.into_iter().rev() {
+            self.variables.put_back(&name, kept);
+        }
         result
     }
 
@@ -174,12 +177,8 @@ impl Evaluator {
         let loops = std::mem::take(&mut self.loops);
         self.locals.push(std::collections::BTreeMap::new());
         let result = self.stage(body, io).await;
-        for (name, value) in self.locals.pop().unwrap_or_default() {
-            // What `local` hid was set before, so that it fits and may be set.
-            let _ = match value {
-                Some(value) => self.variables.set(&name, value)?,
-                None => self.variables.unset(&name),
-            };
+        for (name, kept) in self.locals.pop().unwrap_or_default() {
+            self.variables.put_back(&name, kept);
         }
         self.loops = loops;
         self.positional = caller;

@@ -225,6 +225,16 @@ impl Input {
         }
     }
 
+    /// The size of the file behind it, if there is one.
+    pub(crate) fn file_size(&self) -> Option<u64> {
+        match &*self.lock() {
+            InputState::Bytes { .. } => None,
+            InputState::File { entry, .. } => {
+                entry.tree().stat(entry.handle()).ok().map(|stat| stat.size)
+            }
+        }
+    }
+
     /// The next bytes, at most [`CHUNK`]; empty at the end.
     pub(crate) fn read_chunk(&self) -> Result<Vec<u8>, FileError> {
         self.next(CHUNK, true)
@@ -267,20 +277,27 @@ impl Input {
     /// Everything that follows, without moving the position: what a program is given, since no
     /// one can tell how much of it the program will read.
     pub(crate) fn peek_all(&self, room: usize) -> Result<Result<Vec<u8>, Stop>, FileError> {
-        let copy = match &*self.lock() {
+        match &*self.lock() {
             InputState::Bytes { bytes, position } => {
-                return Ok(Ok(bytes.get(*position..).unwrap_or_default().to_vec()));
+                Ok(Ok(bytes.get(*position..).unwrap_or_default().to_vec()))
             }
             InputState::File { entry, position } => {
-                entry.tree().read(entry.handle(), *position, room as u64 + 1)?
+                let mut copy = Vec::new();
+                loop {
+                    let from = *position + copy.len() as u64;
+                    let chunk = entry.tree().read(entry.handle(), from, CHUNK as u64)?;
+                    if chunk.is_empty() {
+                        return Ok(Ok(copy));
+                    }
+                    copy.extend_from_slice(&chunk);
+                    if copy.len() > room {
+                        return Ok(Err(Stop::Memory(format!(
+                            "a program's standard input holds at most {room} bytes"
+                        ))));
+                    }
+                }
             }
-        };
-        if copy.len() > room {
-            return Ok(Err(Stop::Memory(format!(
-                "a program's standard input holds at most {room} bytes"
-            ))));
         }
-        Ok(Ok(copy))
     }
 }
 

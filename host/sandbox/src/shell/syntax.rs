@@ -108,12 +108,37 @@ impl Syntax {
         let tokens = brush_parser::uncached_tokenize_str(text, &tokenizer)
             .map_err(|error| Refusal::syntax(error.to_string()))?;
         guard(&tokens)?;
+        let tokens = split_empty_clauses(tokens);
         let program = brush_parser::parse_tokens(&tokens, &options).map_err(|error| {
             let near = near(&error, &tokens);
             Refusal::syntax(format!("{error}{near}"))
         })?;
         lower::program(&program, self)
     }
+}
+
+/// `for ((;;))`: the tokenizer reads `;;` as the end of an arm of `case`.
+fn split_empty_clauses(tokens: Vec<Token>) -> Vec<Token> {
+    let mut split = Vec::with_capacity(tokens.len());
+    // How much of `for ((` stands before this token.
+    let mut head = 0;
+    for token in tokens {
+        head = match (&token, head) {
+            (Token::Word(word, _), _) if word == "for" => 1,
+            (Token::Operator(operator, _), 1 | 2) if operator == "(" => head + 1,
+            (Token::Operator(operator, _), 3) if operator == ")" => 0,
+            (_, 3) => 3,
+            _ => 0,
+        };
+        match token {
+            Token::Operator(operator, place) if head == 3 && operator == ";;" => {
+                split.push(Token::Operator(";".to_owned(), place.clone()));
+                split.push(Token::Operator(";".to_owned(), place));
+            }
+            token => split.push(token),
+        }
+    }
+    split
 }
 
 /// Names the token that a syntax error is at.

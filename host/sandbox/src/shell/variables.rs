@@ -19,6 +19,10 @@ pub(crate) struct Variables {
     room: usize,
 }
 
+/// What a variable was.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept(Option<Variable>);
+
 /// A variable that must not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Readonly;
@@ -84,6 +88,23 @@ impl Variables {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// A variable as it is now, for [`Variables::put_back`].
+    pub(crate) fn keep(&self, name: &str) -> Kept {
+        Kept(self.all.get(name).cloned())
+    }
+
+    /// Makes a variable what it was when it was kept.
+    pub(crate) fn put_back(&mut self, name: &str, kept: Kept) {
+        let size = |variable: &Variable| name.len() + 64 + variable.value.as_ref().map_or(0, Vec::len);
+        if let Some(now) = self.all.remove(name) {
+            self.bytes -= size(&now);
+        }
+        if let Some(before) = kept.0 {
+            self.bytes += size(&before);
+            self.all.insert(name.to_owned(), before);
         }
     }
 
