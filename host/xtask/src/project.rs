@@ -143,7 +143,8 @@ fn register(host: &Host, components: &Path) -> Result<()> {
     )
 }
 
-fn target_folder() -> PathBuf {
+/// Where the host is compiled.
+pub(crate) fn target_folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 

@@ -16,6 +16,10 @@ pub(crate) fn run() -> Result<()> {
         .collect();
     examples.sort();
     readmes.extend(examples);
+    // As after an installation.
+    let mut folders = vec![project::target_folder().join("release")];
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let path = std::env::join_paths(folders)?;
     for readme in readmes {
         let text = fs::read_to_string(&readme)
             .with_context(|| format!("cannot read {}", readme.display()))?;
@@ -29,6 +33,7 @@ pub(crate) fn run() -> Result<()> {
             Command::new("bash")
                 .args(["-euo", "pipefail", "-x", "-c", &script])
                 .current_dir(folder)
+                .env("PATH", &path)
                 .env("CARGO_TERM_PROGRESS_WHEN", "never"),
         )
         .with_context(|| format!("the commands of {} do not work as printed", readme.display()))?;
