@@ -38,8 +38,6 @@ struct Line {
     messages: Vec<Message>,
     /// The segment's ids; none when they are not known.
     ids: Option<Vec<u32>>,
-    /// The segment that the ids belong to.
-    ids_segment: u32,
 }
 
 /// The state right after a turn.
@@ -48,8 +46,8 @@ struct Mark {
     turn: u32,
     line: usize,
     messages: usize,
-    ids: usize,
-    ids_segment: Option<u32>,
+    /// How many of the line's ids; none when they are not those of the turn's segment.
+    ids: Option<usize>,
     ended: bool,
 }
 
@@ -159,8 +157,7 @@ impl Transcript {
             turn,
             line: self.past.len(),
             messages: self.recorded,
-            ids: self.current.ids.as_ref().map_or(0, Vec::len),
-            ids_segment: self.current.ids.as_ref().map(|_| self.segment),
+            ids: self.current.ids.as_ref().map(Vec::len),
             ended: self.ended,
         });
         let tools = if self.tools_recorded { Vec::new() } else { self.tools.to_vec() };
@@ -172,30 +169,33 @@ impl Transcript {
     /// Within a segment the ids only grow; a prompt that does not extend them begins a new one.
     fn extend_ids(&mut self, exact: Option<Exact<'_>>) -> Option<Vec<u32>> {
         let Some(Exact { prompt, response, ended }) = exact else {
-            self.current.ids = None;
+            self.forget_ids();
             return None;
         };
-        let extension = match &self.current.ids {
-            Some(ids) if !self.fresh => prompt.strip_prefix(ids.as_slice()),
-            _ => None,
-        };
-        let context = match extension {
-            Some(extension) => extension.to_vec(),
-            None => {
-                if !self.fresh {
-                    self.segment = self.segment.saturating_add(1);
-                    self.origin = SegmentOrigin::Rendered;
-                }
-                self.current.ids = None;
-                prompt.to_vec()
+        let known = self.current.ids.as_deref();
+        let extension = known.and_then(|known| prompt.strip_prefix(known));
+        if extension.is_none() {
+            if !self.fresh {
+                self.segment = self.segment.saturating_add(1);
+                self.origin = SegmentOrigin::Rendered;
             }
-        };
+            self.forget_ids();
+        }
+        let extension = extension.unwrap_or(prompt);
+        // A branch begins with ids that its own segment has not told yet.
+        let context = if self.fresh { prompt } else { extension }.to_vec();
         let ids = self.current.ids.get_or_insert_default();
-        ids.extend_from_slice(&context);
+        ids.extend_from_slice(extension);
         ids.extend_from_slice(response);
-        self.current.ids_segment = self.segment;
         self.ended = ended;
         Some(context)
+    }
+
+    fn forget_ids(&mut self) {
+        self.current.ids = None;
+        self.marks.iter_mut().filter(|mark| mark.line == self.past.len()).for_each(|mark| {
+            mark.ids = None;
+        });
     }
 
     /// A conversation that shares the history up to and including that turn; none when the turn
@@ -203,24 +203,19 @@ impl Transcript {
     pub(crate) fn branch(&self, turn: u32) -> Option<Self> {
         let mark = self.marks.iter().rev().find(|mark| mark.turn == turn)?;
         let line = self.past.get(mark.line).unwrap_or(&self.current);
-        let has_ids = mark.ids_segment == Some(line.ids_segment);
-        let ids = line.ids.as_ref().filter(|_| has_ids);
-        let ids = ids.and_then(|ids| ids.get(..mark.ids)).map(<[u32]>::to_vec);
+        let ids = line.ids.as_ref().zip(mark.ids);
+        let ids = ids.and_then(|(ids, length)| ids.get(..length)).map(<[u32]>::to_vec);
         let messages = line.messages.iter().take(mark.messages).cloned().collect();
         let marks = self
             .marks
             .iter()
             .filter(|other| other.line == mark.line && other.messages <= mark.messages)
-            .map(|other| Mark {
-                line: 0,
-                ids_segment: (has_ids && other.ids_segment == mark.ids_segment).then_some(0),
-                ..*other
-            })
+            .map(|other| Mark { line: 0, ..*other })
             .collect();
         Some(Self {
             system: self.system.clone(),
             tools: Arc::clone(&self.tools),
-            current: Line { messages, ids, ids_segment: 0 },
+            current: Line { messages, ids },
             past: Vec::new(),
             marks,
             recorded: mark.messages,
@@ -236,8 +231,7 @@ impl Transcript {
     /// Replaces the history; `messages` follow the system message.
     pub(crate) fn restart(&mut self, messages: Vec<Message>, reason: String) {
         let messages = self.system.iter().cloned().chain(messages).collect();
-        let ids_segment = self.current.ids_segment;
-        let line = Line { messages, ids: None, ids_segment };
+        let line = Line { messages, ids: None };
         let replaced = std::mem::replace(&mut self.current, line);
         if self.marks.iter().any(|mark| mark.line == self.past.len()) {
             self.past.push(replaced);

@@ -75,11 +75,12 @@ impl Registry {
         bytes: &[u8],
         description: Description,
     ) -> Result<Added, RegistryError> {
+        // What can fail without it fails before anything is written.
+        let lock = self.lock_file()?;
+        let shadowed = scope == Scope::User && self.project.names()?.contains_key(name);
         let (pointer, before) = self.store(scope).add(name, bytes, description)?;
         let replaced =
             before.map(|before| before.digest).filter(|digest| *digest != pointer.digest);
-        let lock = self.lock_file()?;
-        let shadowed = scope == Scope::User && self.project.names()?.contains_key(name);
         let plugin = self.plugin(scope, name.clone(), pointer, &lock, shadowed);
         Ok(Added { plugin, replaced })
     }

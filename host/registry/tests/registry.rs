@@ -290,6 +290,15 @@ fn a_damaged_or_newer_index_is_refused_and_kept() {
 }
 
 #[test]
+fn nothing_is_added_while_the_lock_file_is_damaged() {
+    let place = Place::new();
+    fs::write(place.registry.lock_path(), "<<<<<<< HEAD").unwrap();
+    let add = place.registry.add(Scope::User, &named("coder"), b"one", harness());
+    assert!(matches!(add, Err(RegistryError::Damaged { .. })));
+    assert!(!place.user_store().exists());
+}
+
+#[test]
 fn a_writer_that_died_leaves_nothing_that_matters() {
     let place = Place::new();
     place.add("coder", "one");

@@ -36,19 +36,21 @@ async fn a_history_that_was_seen_is_continued() {
 
 #[tokio::test]
 async fn a_history_that_went_another_way_is_a_branch() {
-    let policy = Listed::new(answers(&["one", "two", "three", "four"]));
+    let policy = Listed::new(answers(&["one", "two", "three", "four", "five"]));
     let (session, notes) = session(Settings::default(), policy);
     let options = ReplyOptions::default;
     session.chat(plain(), user("a"), options()).await.unwrap();
     let history = [user("a"), vec![said("one")], user("b")].concat();
     session.chat(plain(), history.clone(), options()).await.unwrap();
     session.chat(plain(), history.clone(), options()).await.unwrap();
-    let longer = [history, vec![said("three")], user("c")].concat();
+    let longer = [history.clone(), vec![said("three")], user("c")].concat();
     session.chat(plain(), longer, options()).await.unwrap();
+    let older = [history, vec![said("two")], user("d")].concat();
+    session.chat(plain(), older, options()).await.unwrap();
     let turns = notes.turns();
     assert_eq!(turns[2].origin, SegmentOrigin::Branched { turn: 0 });
     let conversations: Vec<u32> = turns.iter().map(|turn| turn.conversation).collect();
-    assert_eq!(conversations, [0, 0, 1, 1], "the longest match wins");
+    assert_eq!(conversations, [0, 0, 1, 1, 0], "the longest match wins");
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ fn step() -> impl Strategy<Value = Step> {
                 conversation, text, max_tokens, stop
             }
         ),
-        1 => (conversation.clone(), 0_usize..8)
+        2 => (conversation.clone(), 0_usize..8)
             .prop_map(|(conversation, turn)| Step::Branch { conversation, turn }),
         1 => (conversation, text)
             .prop_map(|(conversation, text)| Step::Restart { conversation, text }),
@@ -151,7 +151,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
     fn append_only_gives_one_segment_for_each_linear_history(
@@ -164,14 +164,21 @@ proptest! {
         check_prefixes(&told)?;
         check_messages(&told)?;
         let mut ended = BTreeMap::<(u32, u32), bool>::new();
-        for turn in &told.turns {
+        let mut after = Vec::<(Vec<u32>, bool)>::new();
+        for (turn, (prompt, response)) in told.turns.iter().zip(&told.said) {
             prop_assert_ne!(&turn.origin, &SegmentOrigin::Rendered);
             let tokens = turn.tokens.as_ref().unwrap();
             let segment = (turn.conversation, turn.segment);
             if let Some(ended) = ended.insert(segment, tokens.response.last() == Some(&END)) {
                 // What the policy did not end, be it cut off or stopped by a string, the host ends.
                 prop_assert_eq!(tokens.context.first() != Some(&END), ended);
+            } else if let SegmentOrigin::Branched { turn } = &turn.origin {
+                let (history, ended) = &after[usize::try_from(*turn).unwrap()];
+                let more = prompt.strip_prefix(history.as_slice());
+                prop_assert!(more.is_some(), "a branch holds what was sampled");
+                prop_assert_eq!(more.unwrap().first() != Some(&END), *ended);
             }
+            after.push(([&**prompt, response].concat(), response.last() == Some(&END)));
             let most = told.restarts[&turn.conversation];
             prop_assert!(usize::try_from(turn.segment).unwrap() <= most);
         }
@@ -226,6 +233,32 @@ async fn a_template_that_forgets_thinking_begins_new_segments() {
         }
         assert_eq!(turns[1].segment, 0);
     }
+}
+
+#[tokio::test]
+async fn a_branch_of_a_branch_still_holds_what_was_sampled() {
+    let mut rendered_otherwise = 0;
+    for seed in 0..16 {
+        let policy = Babbler::new(Bytes { forgets_thinking: true }, true, None);
+        let asked: std::sync::Arc<dyn Policy> = policy.clone();
+        let settings = Settings { history: History::AppendOnly, seed, ..Settings::default() };
+        let (session, notes) = session(settings, asked);
+        let first = session.open(plain()).unwrap();
+        first.send(user("a"), at_most(20)).await.unwrap();
+        let second = first.branch(0).unwrap();
+        second.send(user("b"), at_most(20)).await.unwrap();
+        let third = second.branch(0).unwrap();
+        let reply = third.send(user("c"), at_most(20)).await.unwrap();
+        let said = policy.said.lock().unwrap();
+        let sampled = [&*said[0].0, &said[0].1].concat();
+        assert!(said[2].0.starts_with(&sampled), "seed {seed}");
+        assert_eq!(notes.turns()[2].origin, SegmentOrigin::Branched { turn: 0 });
+        assert_eq!(reply.turn, 2);
+        let history = [user("a"), vec![notes.turns()[0].reply.clone()], user("c")].concat();
+        let rendered = Bytes { forgets_thinking: true }.render(&history, &[]).unwrap();
+        rendered_otherwise += usize::from(!rendered.starts_with(&sampled));
+    }
+    assert!(rendered_otherwise > 0, "else this test shows nothing");
 }
 
 #[tokio::test]
