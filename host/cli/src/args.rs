@@ -113,6 +113,9 @@ pub(crate) struct Run {
     /// A reward, with its weight (default 1); may be repeated
     #[arg(long = "reward", value_name = "NAME|FILE[:WEIGHT]")]
     pub(crate) rewards: Vec<String>,
+    /// A reward's configuration, a JSON object; may be repeated
+    #[arg(long = "reward-config", value_name = "NAME=JSON")]
+    pub(crate) reward_configs: Vec<String>,
     /// The task file, JSON Lines
     #[arg(long, value_name = "FILE")]
     pub(crate) tasks: Option<PathBuf>,
@@ -145,7 +148,7 @@ pub(crate) struct Run {
     pub(crate) limits: Vec<String>,
     /// Do what is missing of a run, with the run's own plan
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "config", "harness", "harness_config", "rewards", "tasks", "policy", "samples", "seed", "limits",
+        "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "samples", "seed", "limits",
         "temperature", "max_tokens", "history", "skip_bad",
     ])]
     pub(crate) resume: Option<String>,

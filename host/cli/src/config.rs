@@ -91,11 +91,14 @@ impl Settings {
             Some(text) => object(text).context("--harness-config")?,
             None => file.harness_config,
         };
-        let rewards = if flags.rewards.is_empty() {
+        let mut rewards = if flags.rewards.is_empty() {
             file.rewards
         } else {
             flags.rewards.iter().map(|text| reward(text)).collect::<Result<_>>()?
         };
+        for text in &flags.reward_configs {
+            configure(&mut rewards, text)?;
+        }
         let settings = Self {
             harness: required(flags.harness.clone().or(file.harness), "harness")?,
             harness_config,
@@ -206,6 +209,19 @@ fn reward(text: &str) -> Result<RewardConfig> {
     Ok(RewardConfig { plugin: plugin.to_owned(), weight, config: Map::new() })
 }
 
+/// Sets a reward's configuration from `NAME=JSON`.
+fn configure(rewards: &mut [RewardConfig], text: &str) -> Result<()> {
+    let (name, json) = text
+        .split_once('=')
+        .with_context(|| format!("--reward-config `{text}` is not right: write NAME=JSON"))?;
+    let reward = rewards
+        .iter_mut()
+        .find(|reward| reward.plugin == name)
+        .with_context(|| format!("--reward-config: the run has no reward `{name}`"))?;
+    reward.config = object(json).context("--reward-config")?;
+    Ok(())
+}
+
 /// A JSON object from the command line.
 pub(crate) fn object(text: &str) -> Result<Map<String, Value>> {
     serde_json::from_str(text).with_context(|| format!("`{text}` is not a JSON object"))
@@ -256,6 +272,15 @@ mod tests {
     fn what_is_missing_is_said_with_its_flag() {
         let error = Settings::resolve(&flags("--harness x --policy oracle")).unwrap_err();
         assert!(error.to_string().contains("--tasks"), "{error}");
+    }
+
+    #[test]
+    fn a_reward_is_configured_by_its_name() {
+        let mut rewards = vec![reward("a:0.5").unwrap()];
+        configure(&mut rewards, r#"a={"x":1}"#).unwrap();
+        assert_eq!(rewards[0].config["x"], 1);
+        assert!(configure(&mut rewards, "b={}").is_err());
+        assert!(configure(&mut rewards, "a=1").is_err());
     }
 
     #[test]

@@ -3,6 +3,14 @@
 use comfy_table::{ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
 use fulgurite_trace::escape::{Lines, escape};
 
+/// Columns where the width of the terminal is not known.
+const COLUMNS: u16 = 120;
+
+fn width() -> u16 {
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    columns.or_else(|| Table::new().width()).unwrap_or(COLUMNS).max(40)
+}
+
 /// A table as text; every cell is escaped, since names and messages may come from guests.
 pub(crate) fn text<const N: usize>(
     heads: [&str; N],
@@ -12,6 +20,7 @@ pub(crate) fn text<const N: usize>(
     table
         .load_style(UTF8_BORDERS_ONLY)
         .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width())
         .set_header(heads);
     for row in rows {
         table.add_row(row.map(|cell| escape(&cell, Lines::Escape).into_owned()));

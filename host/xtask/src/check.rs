@@ -7,6 +7,7 @@ use crate::project::{self, Profile, cargo, check};
 /// Sets up and runs every test, also of the guests' own workspaces.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let home = project::test_home();
+    guests()?;
     let host = project::setup(Profile::Dev, Some(home.clone()))?;
     check(
         cargo()
@@ -15,6 +16,19 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
             .env("FULGURITE_HOME", &home)
             .env("FULGURITE_BINARY", &host.binary),
     )
+}
+
+/// Unit tests of what guests are made of; these parts run on the host as well.
+fn guests() -> Result<()> {
+    for workspace in ["sdk/rust", "plugins"] {
+        check(
+            cargo()
+                .current_dir(project::root().join(workspace))
+                .env("CARGO_TARGET_DIR", project::target_folder().join("guests"))
+                .arg("test"),
+        )?;
+    }
+    Ok(())
 }
 
 /// What is checked beside the tests. `cargo-deny` is used where it is installed.

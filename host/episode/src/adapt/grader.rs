@@ -128,7 +128,7 @@ impl GraderHost for Grader {
         contents: Vec<u8>,
     ) -> Result<(), GraderError> {
         let tree = self.tree(sandbox).ok_or(GraderError::NotFound)?;
-        tree.lay_down(path, &contents).map_err(file_error)
+        tree.lay_down(relative(path)?, &contents).map_err(file_error)
     }
 
     fn read_file(
@@ -144,7 +144,7 @@ impl GraderHost for Grader {
 
     fn remove(&self, sandbox: SandboxId, path: &str) -> Result<(), GraderError> {
         let tree = self.tree(sandbox).ok_or(GraderError::NotFound)?;
-        tree.take_up(path).map_err(file_error)
+        tree.take_up(relative(path)?).map_err(file_error)
     }
 
     async fn run(
@@ -171,6 +171,11 @@ impl GraderHost for Grader {
             LaneProgram::run_connected((&left_program, left), (&right_program, right), clock).await;
         Ok((output(left)?, output(right)?))
     }
+}
+
+/// The contract promises that grading paths are relative.
+fn relative(path: &str) -> Result<&str, GraderError> {
+    if path.starts_with('/') { Err(GraderError::BadPath) } else { Ok(path) }
 }
 
 fn gone() -> ExecError {

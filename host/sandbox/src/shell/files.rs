@@ -33,6 +33,18 @@ pub(crate) fn describe(error: FileError) -> &'static str {
     }
 }
 
+/// Where harnesses and programs find the tree; in shell lines it is another name of `/`.
+const MOUNT: &str = "/workspace";
+
+/// The path with [`MOUNT`] at its start taken for the root.
+fn canonical_root(path: &str) -> &str {
+    match path.strip_prefix(MOUNT) {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    }
+}
+
 /// A tree together with a working folder.
 #[derive(Clone)]
 pub(crate) struct Files {
@@ -72,6 +84,7 @@ impl Files {
         if path.contains('\0') {
             return Err(FileError::NotFound);
         }
+        let path = canonical_root(path);
         let base = if path.starts_with('/') { "" } else { self.cwd.as_str() };
         let mut depth = 0_usize;
         let mut parts = Vec::new();
@@ -277,4 +290,22 @@ pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     }
     let start = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     trimmed.get(start..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::canonical_root;
+
+    #[test]
+    fn the_mount_is_another_name_of_the_root() {
+        for (path, root) in [
+            ("/workspace", "/"),
+            ("/workspace/a/b", "/a/b"),
+            ("/workspaces", "/workspaces"),
+            ("workspace/a", "workspace/a"),
+            ("/a/workspace", "/a/workspace"),
+        ] {
+            assert_eq!(canonical_root(path), root);
+        }
+    }
 }
