@@ -62,7 +62,10 @@ pub(crate) struct Inner {
 
 #[derive(Default)]
 pub(crate) struct State {
+    /// By the run's owner.
     cancelled: bool,
+    /// Cancelled or closed.
+    stopped: bool,
     conversations: u32,
     pending: BTreeMap<u32, Pending>,
     /// Failures that no later success in the same conversation made good.
@@ -146,9 +149,14 @@ impl Session {
 
     /// Gives up on all pending replies; from now on every call answers `cancelled`.
     pub fn cancel(&self) {
+        lock(&self.inner.state).cancelled = true;
+        self.stop();
+    }
+
+    fn stop(&self) {
         let pending: Vec<_> = {
             let mut state = lock(&self.inner.state);
-            state.cancelled = true;
+            state.stopped = true;
             let pending = state.pending.values();
             pending.map(|reply| (reply.task.clone(), Arc::clone(&reply.progress))).collect()
         };
@@ -159,10 +167,11 @@ impl Session {
         self.inner.board.wake();
     }
 
-    /// Ends the session: cancels it and writes down what was still pending, in the order of the
-    /// turns. Call it before the episode's journal is closed; nothing is written afterwards.
+    /// Ends the session as [`Self::cancel`] does, but by itself and not by the run's owner: the
+    /// verdict stays. What was still pending is written down in the order of the turns. Call it
+    /// before the episode's journal is closed; nothing is written afterwards.
     pub fn close(&self) {
-        self.cancel();
+        self.stop();
         let pending = std::mem::take(&mut lock(&self.inner.state).pending);
         for (index, reply) in pending {
             self.write_failure(index, reply.conversation, &Failure::cancelled());
@@ -188,14 +197,14 @@ impl Session {
     }
 
     pub(crate) fn alive(&self) -> Result<(), LlmError> {
-        if lock(&self.inner.state).cancelled { Err(LlmError::Cancelled) } else { Ok(()) }
+        if lock(&self.inner.state).stopped { Err(LlmError::Cancelled) } else { Ok(()) }
     }
 
     /// The number of a new conversation.
     pub(crate) fn number_conversation(&self) -> Result<u32, LlmError> {
         let most = self.inner.gateway.settings.limits.conversations;
         let mut state = lock(&self.inner.state);
-        if state.cancelled {
+        if state.stopped {
             return Err(LlmError::Cancelled);
         }
         if state.conversations >= most {
@@ -212,7 +221,7 @@ impl Session {
         let limits = &self.inner.gateway.settings.limits;
         let pending = {
             let state = lock(&self.inner.state);
-            if state.cancelled {
+            if state.stopped {
                 return Err(LlmError::Cancelled);
             }
             state.pending.len()
@@ -244,8 +253,8 @@ impl Session {
         task: AbortHandle,
     ) {
         let mut state = lock(&self.inner.state);
-        if state.cancelled {
-            // Cancelled while the call was being started.
+        if state.stopped {
+            // Stopped while the call was being started.
             task.abort();
         }
         state.pending.insert(index, Pending { conversation, progress, task });

@@ -129,6 +129,8 @@ async fn closing_writes_what_is_pending_in_order_and_nothing_afterwards() {
     session.close();
     let told = ["turn 1 of 1", "failed 0 cancelled", "failed 2 cancelled"];
     assert_eq!(notes.lines(), told);
+    assert_eq!(session.verdict(), None);
+    assert!(matches!(session.open(plain()), Err(LlmError::Cancelled)));
     assert_eq!(pending[2].finish().await, Err(LlmError::Cancelled));
     drop(pending);
     assert_eq!(notes.lines(), told);
