@@ -73,7 +73,7 @@ impl Project {
 
     /// As many tasks as wanted, each with its number as the expected answer.
     pub fn plain_tasks(&self, count: u32) -> PathBuf {
-        let task = |index| {
+        let task = |index: u32| {
             json!({
                 "id": format!("task-{index}"),
                 "input": format!("say {index}"),
@@ -87,16 +87,28 @@ impl Project {
     /// The first HumanEval tasks.
     pub fn human_eval(&self, limit: usize) -> PathBuf {
         let file = self.path("human-eval.jsonl");
-        self.fulgurite(&["tasks", "import", "human-eval", "--limit", &limit.to_string(), "--output"])
-            .arg(&file)
-            .assert()
-            .success();
+        self.fulgurite(&[
+            "tasks",
+            "import",
+            "human-eval",
+            "--limit",
+            &limit.to_string(),
+            "--output",
+        ])
+        .arg(&file)
+        .assert()
+        .success();
         file
     }
 
     /// A call of the binary in this project.
     pub fn fulgurite<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
-        let mut command = Command::new(binary());
+        Command::from_std(self.process(arguments))
+    }
+
+    /// The same, to be started and not waited for.
+    pub fn process<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> std::process::Command {
+        let mut command = std::process::Command::new(binary());
         command.current_dir(self.folder.path()).args(arguments);
         let home = std::env::var_os("FULGURITE_HOME")
             .map_or_else(|| target().join("test-home"), PathBuf::from);

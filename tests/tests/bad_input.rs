@@ -15,7 +15,17 @@ fn fails(project: &Project, arguments: &[&str], code: i32, words: &[&str]) {
 }
 
 fn run<'a>(harness: &'a str, tasks: &'a str, policy: &'a str) -> Vec<&'a str> {
-    vec!["run", "--harness", harness, "--reward", "exact-match", "--tasks", tasks, "--policy", policy]
+    vec![
+        "run",
+        "--harness",
+        harness,
+        "--reward",
+        "exact-match",
+        "--tasks",
+        tasks,
+        "--policy",
+        policy,
+    ]
 }
 
 #[test]
@@ -53,7 +63,10 @@ fn components_that_cannot_be_used_say_why() {
 #[test]
 fn rows_and_keys_that_are_wrong_are_named_with_their_place() {
     let project = Project::new();
-    let tasks = project.write("bad.jsonl", "{\"id\":\"a\",\"input\":\"b\"}\n{\"id\":1}\n");
+    let tasks = project.write(
+        "bad.jsonl",
+        "{\"id\":\"a\",\"input\":\"b\",\"grading\":{\"answer\":\"c\"}}\n{\"id\":1}\n",
+    );
     fails(&project, &run("solve", tasks.to_str().unwrap(), "empty"), 2, &["bad.jsonl:2:"]);
     let mut skipping = run("solve", tasks.to_str().unwrap(), "empty");
     skipping.push("--skip-bad");

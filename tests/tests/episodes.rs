@@ -10,14 +10,28 @@ fn the_oracle_solves_human_eval_with_both_harnesses_and_the_empty_policy_nothing
     let tasks = tasks.to_str().unwrap();
     for harness in ["coder", "solve"] {
         let (report, code) = project.run(&[
-            "--harness", harness, "--reward", "tests-pass", "--tasks", tasks, "--policy", "oracle",
+            "--harness",
+            harness,
+            "--reward",
+            "tests-pass",
+            "--tasks",
+            tasks,
+            "--policy",
+            "oracle",
         ]);
         assert_eq!(code, 0);
         assert_eq!(report["mean_reward"], 1.0, "{harness}: {report}");
         assert_eq!(report["pass_at_1"]["value"], 1.0);
     }
     let (report, code) = project.run(&[
-        "--harness", "solve", "--reward", "tests-pass", "--tasks", tasks, "--policy", "empty",
+        "--harness",
+        "solve",
+        "--reward",
+        "tests-pass",
+        "--tasks",
+        tasks,
+        "--policy",
+        "empty",
     ]);
     assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
 }
@@ -29,9 +43,20 @@ fn the_same_run_gives_the_same_trace_at_any_concurrency() {
     let mut exports = Vec::new();
     for concurrency in ["1", "64", "64"] {
         let (_, code) = project.run(&[
-            "--harness", "coder", "--reward", "tests-pass", "--reward", "length-penalty:0.1",
-            "--tasks", tasks.to_str().unwrap(), "--policy", "oracle", "-n", "2",
-            "--concurrency", concurrency,
+            "--harness",
+            "coder",
+            "--reward",
+            "tests-pass",
+            "--reward",
+            "length-penalty:0.1",
+            "--tasks",
+            tasks.to_str().unwrap(),
+            "--policy",
+            "oracle",
+            "-n",
+            "2",
+            "--concurrency",
+            concurrency,
         ]);
         assert_eq!(code, 0);
         exports.push(project.export());
@@ -46,8 +71,14 @@ fn a_trace_tells_what_happened_in_words_and_in_json() {
     let project = Project::new();
     let tasks = project.human_eval(1);
     project.run(&[
-        "--harness", "coder", "--reward", "tests-pass", "--tasks", tasks.to_str().unwrap(),
-        "--policy", "oracle",
+        "--harness",
+        "coder",
+        "--reward",
+        "tests-pass",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "oracle",
     ]);
     let shown = project.fulgurite(&["trace", "show", "last", "0"]).assert().success();
     let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
@@ -76,8 +107,16 @@ fn what_graders_see_never_reaches_the_harness() {
     );
     let policy = format!("script:{}", script.display());
     project.run(&[
-        "--harness", "coder", "--reward", "exact-match", "--tasks", tasks.to_str().unwrap(),
-        "--policy", &policy, "--limit", "turns=3",
+        "--harness",
+        "coder",
+        "--reward",
+        "exact-match",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        &policy,
+        "--limit",
+        "turns=3",
     ]);
     let episode = project.episode("last", "0");
     assert!(episode.with("visible") > 0, "{episode:#?}");
@@ -89,8 +128,16 @@ fn a_group_has_as_many_episodes_as_asked_for() {
     let project = Project::new();
     let tasks = project.plain_tasks(3);
     let (report, _) = project.run(&[
-        "--harness", "solve", "--reward", "exact-match", "--tasks", tasks.to_str().unwrap(),
-        "--policy", "oracle", "-n", "4",
+        "--harness",
+        "solve",
+        "--reward",
+        "exact-match",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "oracle",
+        "-n",
+        "4",
     ]);
     assert_eq!(report["episodes"], 12);
     assert_eq!(report["mean_reward"], 1.0);

@@ -1,11 +1,11 @@
 //! Runs that are stopped or killed lose nothing and are completed by `--resume`.
 
 use std::{
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
-use fulgurite_tests::{Project, binary};
+use fulgurite_tests::Project;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -15,12 +15,10 @@ use serde_json::{Value, json};
 /// Starts a run of as many tasks, each with a turn that takes a while; answers the process.
 fn start(project: &Project, tasks: u32, delay_ms: u32) -> Child {
     let file = project.plain_tasks(tasks);
-    let script = project.write(
-        "script.jsonl",
-        json!({ "text": "1", "delay_ms": delay_ms }).to_string(),
-    );
+    let script =
+        project.write("script.jsonl", json!({ "text": "1", "delay_ms": delay_ms }).to_string());
     let policy = format!("script:{}", script.display());
-    let mut command = Command::from(project.fulgurite(&["run"]).into_std());
+    let mut command = project.process(&["run"]);
     command
         .args(["--harness", "solve", "--reward", "exact-match", "--concurrency", "4", "--tasks"])
         .arg(file)
@@ -99,11 +97,7 @@ fn a_second_process_is_told_that_the_store_is_in_use() {
     let project = Project::new();
     let mut run = start(&project, 30, 300);
     wait_for("the run is under way", || scored(&project) >= 1);
-    let second = Command::new(binary())
-        .current_dir(project.path("."))
-        .args(["run", "--resume", "last"])
-        .output()
-        .unwrap();
+    let second = project.fulgurite(&["run", "--resume", "last"]).output().unwrap();
     assert_ne!(second.status.code(), Some(0));
     let error = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(error.contains("in use") || error.contains("another"), "{error}");

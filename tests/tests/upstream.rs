@@ -30,15 +30,21 @@ async fn run(project: &Project, uri: &str, key: Option<&str>) -> (Value, i32, St
     let tasks = project.plain_tasks(1);
     let policy = format!("openai:{uri}/v1#m");
     let mut command = project.fulgurite(&[
-        "--json", "run", "--harness", "solve", "--reward", "exact-match", "--policy", &policy,
+        "--json",
+        "run",
+        "--harness",
+        "solve",
+        "--reward",
+        "exact-match",
+        "--policy",
+        &policy,
         "--tasks",
     ]);
     command.arg(tasks);
     if let Some(key) = key {
         command.env("OPENAI_API_KEY", key);
     }
-    let output =
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     (report, output.status.code().unwrap_or(-1), error)
@@ -71,15 +77,15 @@ async fn a_refused_key_is_a_policy_error_and_no_zero() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_down_for_a_moment_is_asked_again() {
     let server = MockServer::start().await;
-    let path = matchers::path("/v1/chat/completions");
+    let path = || matchers::path("/v1/chat/completions");
     for status in [429, 500] {
-        Mock::given(path.clone())
+        Mock::given(path())
             .respond_with(ResponseTemplate::new(status))
             .up_to_n_times(1)
             .mount(&server)
             .await;
     }
-    Mock::given(path)
+    Mock::given(path())
         .respond_with(ResponseTemplate::new(200).set_body_json(reply("0")))
         .mount(&server)
         .await;

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use fulgurite_gateway::{Gateway, SessionConfig, SessionUsage};
+use fulgurite_gateway::{Gateway, Session, SessionConfig, SessionUsage};
 use fulgurite_runtime::{
     Harness, Reward,
     clock::Cancellation,
@@ -156,7 +156,17 @@ impl Attempt<'_> {
             seed,
             cancellation: self.cancellation.clone(),
         };
-        let ending = self.equipment.harness.0.run(run).await;
+        let running = self.equipment.harness.0.run(run);
+        tokio::pin!(running);
+        let mut ending = tokio::select! {
+            ending = &mut running => ending,
+            () = self.cancellation.cancelled() => {
+                // Calls that wait for the policy answer at once; the harness has its grace.
+                session.cancel();
+                running.await
+            }
+        };
+        ending.kind = judged(ending.kind, &session, self.cancellation);
         session.close();
         let sealed = tree.seal().map_err(|error| format!("the workspace: {error}"))?;
         Ok(Ran { ending, sealed, usage: session.usage() })
@@ -218,6 +228,19 @@ impl Attempt<'_> {
         let total = if kind == FailureKind::Completed { sum } else { sum.min(self.plan.floor) };
         self.writer.score(scores, total).await?;
         Ok(After::Scored { total, passed })
+    }
+}
+
+/// The kind of an ending, with what only the gateway knows: whether a call that failed was the
+/// policy's doing or the host's. A harness that gives up on a reply of its own has not been
+/// cancelled by anybody, and cannot escape its grade that way.
+fn judged(kind: FailureKind, session: &Session, run: &Cancellation) -> FailureKind {
+    match kind {
+        FailureKind::Cancelled if !run.is_cancelled() => {
+            session.verdict().unwrap_or(FailureKind::HarnessError)
+        }
+        FailureKind::HarnessError => session.verdict().unwrap_or(kind),
+        kind => kind,
     }
 }
 
