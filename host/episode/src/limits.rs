@@ -58,7 +58,7 @@ impl Default for EpisodeLimits {
         Self {
             fuel: 10_000_000_000,
             reward_fuel: 10_000_000_000,
-            command_fuel: 20_000_000_000,
+            command_fuel: 50_000_000_000,
             memory: 256 << 20,
             command_memory: 512 << 20,
             time: Duration::from_secs(3600),
