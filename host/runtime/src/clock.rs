@@ -1,17 +1,25 @@
 //! The wall clock of one guest, and how its run is cancelled.
 //!
 //! Fuel decides when a guest has had enough; the wall clock is the backstop for what fuel cannot
-//! see (a host call that hangs, a machine under load). It counts only time that is the guest's
-//! or its host functions': while the guest waits for the policy or for a place in a queue,
-//! [`EpisodeClock::stand_still`] holds it. It has nothing to do with the clock the guest reads,
-//! which is virtual (see [`crate::wasi`]).
+//! see (a host call that hangs, above all). It counts only time that is the guest's or its host
+//! functions': while the guest waits for the policy or for a place in a queue,
+//! [`EpisodeClock::stand_still`] holds it, and while it could go on but others have the threads it
+//! stands still as well. It has nothing to do with the clock the guest reads, which is virtual
+//! (see [`crate::wasi`]).
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
+
+use crate::executor::Turns;
+
+/// The shortest sleep while waiting for a clock.
+const LEAST_SLEEP: Duration = Duration::from_millis(10);
 
 /// Counts the time that is charged to a guest. Clones share one count.
 #[derive(Debug, Clone)]
@@ -57,6 +65,34 @@ impl EpisodeClock {
         }
         drop(state);
         StandStill { clock: self.clone() }
+    }
+
+    /// Runs `call`; the clock stands still between its turns when it gave up the thread without
+    /// waiting for anything.
+    pub(crate) async fn charge<F: Future>(&self, call: F) -> F::Output {
+        let mut call = pin!(call);
+        let mut turns = Turns::default();
+        let mut queued = None;
+        poll_fn(|context| {
+            queued = None;
+            let (polled, could_go_on) = turns.poll(call.as_mut(), context);
+            if polled.is_pending() && could_go_on {
+                queued = Some(self.stand_still());
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Waits until the clock has reached `limit`.
+    pub(crate) async fn reached(&self, limit: Duration) {
+        loop {
+            let left = limit.saturating_sub(self.charged());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.max(LEAST_SLEEP)).await;
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ClockState> {
@@ -136,6 +172,35 @@ mod tests {
         drop(second);
         assert!(!clock.stands_still());
         assert!(clock.charged() >= held);
+    }
+
+    #[tokio::test]
+    async fn waiting_for_a_turn_is_not_charged_and_waiting_for_others_is() {
+        let clock = EpisodeClock::start();
+        let inside = clock.clone();
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let call = async move {
+            let mut yielded = false;
+            poll_fn(|context| {
+                if std::mem::replace(&mut yielded, true) {
+                    return std::task::Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
+            })
+            .await;
+            assert!(!inside.stands_still());
+            receiver.await.unwrap();
+        };
+        let mut call = pin!(clock.charge(call));
+        assert!(futures::poll!(&mut call).is_pending());
+        assert!(clock.stands_still());
+        assert!(futures::poll!(&mut call).is_pending());
+        assert!(!clock.stands_still());
+        sender.send(()).unwrap();
+        call.await;
+        assert!(!clock.stands_still());
+        clock.reached(Duration::from_nanos(1)).await;
     }
 
     #[tokio::test]

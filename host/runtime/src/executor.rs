@@ -105,7 +105,7 @@ impl Executor {
                 Set::Waiting => &self.waiting_handle,
                 Set::Busy => &self.busy_handle,
             };
-            let stay = Stay { guest: guest.take(), set, noted: None };
+            let stay = Stay { guest: guest.take(), set, turns: Turns::default() };
             let here = Handle::try_current().is_ok_and(|current| current.id() == handle.id());
             let turned = if here {
                 stay.await
@@ -161,7 +161,7 @@ enum Turned<F: Future> {
 struct Stay<F: Future> {
     guest: Option<Pin<Box<F>>>,
     set: Set,
-    noted: Option<(Waker, Arc<Noted>)>,
+    turns: Turns,
 }
 
 impl<F: Future> Future for Stay<F> {
@@ -170,24 +170,12 @@ impl<F: Future> Future for Stay<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let Some(guest) = this.guest.as_mut() else { return Poll::Ready(Turned::Gone) };
-        let noted = match &this.noted {
-            Some((waker, noted)) if waker.will_wake(context.waker()) => Arc::clone(noted),
-            _ => {
-                let waker = context.waker().clone();
-                let noted = Arc::new(Noted { woken: AtomicBool::new(false), waker: waker.clone() });
-                this.noted = Some((waker, Arc::clone(&noted)));
-                noted
-            }
-        };
-        noted.woken.store(false, Ordering::Relaxed);
         let began = Instant::now();
-        let waker = Waker::from(Arc::clone(&noted));
-        if let Poll::Ready(output) = guest.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let (polled, computing) = this.turns.poll(guest.as_mut(), context);
+        if let Poll::Ready(output) = polled {
             this.guest = None;
             return Poll::Ready(Turned::Done(output));
         }
-        // Woken during its own turn: it gave up the thread and could go on at once.
-        let computing = noted.woken.load(Ordering::Relaxed);
         let moves = match this.set {
             Set::Waiting => computing && began.elapsed() >= BUSY_TURN,
             Set::Busy => !computing,
@@ -197,6 +185,33 @@ impl<F: Future> Future for Stay<F> {
             Some(guest) => Poll::Ready(Turned::Moves(guest)),
             None => Poll::Pending,
         }
+    }
+}
+
+/// Polls a future and tells whether it gave up the thread although it could go on.
+#[derive(Default)]
+pub(crate) struct Turns(Option<(Waker, Arc<Noted>)>);
+
+impl Turns {
+    /// One turn; the answer's second part is whether the future was woken during its own turn.
+    pub(crate) fn poll<F: Future + ?Sized>(
+        &mut self,
+        future: Pin<&mut F>,
+        context: &mut Context<'_>,
+    ) -> (Poll<F::Output>, bool) {
+        let noted = match &self.0 {
+            Some((waker, noted)) if waker.will_wake(context.waker()) => Arc::clone(noted),
+            _ => {
+                let waker = context.waker().clone();
+                let noted = Arc::new(Noted { woken: AtomicBool::new(false), waker: waker.clone() });
+                self.0 = Some((waker, Arc::clone(&noted)));
+                noted
+            }
+        };
+        noted.woken.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(&noted));
+        let polled = future.poll(&mut Context::from_waker(&waker));
+        (polled, noted.woken.load(Ordering::Relaxed))
     }
 }
 

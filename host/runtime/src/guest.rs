@@ -1,7 +1,7 @@
 //! What the stores of harnesses and rewards have in common: one fresh store a run, with all
 //! limits in place, watched from outside.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
 use fulgurite_trace::{FailureKind, file::FileTree};
 use wasmtime::{Store, UpdateDeadline, component::ResourceTable};
@@ -14,9 +14,6 @@ use crate::{
     limits::{Limits, Quota},
     wasi::{ClockConfig, Output, Preopen, WasiConfig, WasiLimits, WasiState, WasiView},
 };
-
-/// The shortest sleep of the watch.
-const LEAST_SLEEP: Duration = Duration::from_millis(10);
 
 /// Bytes of standard error that go into the message of a failure.
 const MOST_LAST_WORDS: usize = 1_000;
@@ -181,15 +178,6 @@ pub(crate) async fn watched<R>(
     cancellation: &Cancellation,
     call: impl Future<Output = wasmtime::Result<R>>,
 ) -> wasmtime::Result<R> {
-    let expired = async {
-        loop {
-            let left = limits.wall().saturating_sub(clock.charged());
-            if left.is_zero() {
-                return Stop::Timeout;
-            }
-            tokio::time::sleep(left.max(LEAST_SLEEP)).await;
-        }
-    };
     let stopped = async {
         cancellation.cancelled().await;
         tokio::time::sleep(Limits::GRACE_WALL).await;
@@ -197,8 +185,8 @@ pub(crate) async fn watched<R>(
     };
     tokio::select! {
         biased;
-        result = call => result,
-        stop = expired => Err(stop.into()),
+        result = clock.charge(call) => result,
+        () = clock.reached(limits.wall()) => Err(Stop::Timeout.into()),
         stop = stopped => Err(stop.into()),
     }
 }

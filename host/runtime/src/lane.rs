@@ -27,16 +27,16 @@ impl LaneProgram {
         &self.loaded.inspection
     }
 
-    /// Runs one command to its end, as soon as there is a place for it; `clock` stands still
-    /// until then. Dropping the future stops it.
+    /// Runs one command to its end, as soon as there is a place for it. `clock` is the caller's
+    /// and stands still meanwhile: the command has limits of its own. Dropping the future stops
+    /// it.
     pub async fn run(
         &self,
         request: ProgramRequest,
         clock: &EpisodeClock,
     ) -> Result<ProgramEnd, ProgramError> {
-        let waiting = clock.stand_still();
+        let _waiting = clock.stand_still();
         let place = self.loaded.engine.place(&self.loaded.component).await;
-        drop(waiting);
         let program = self.program.clone();
         let ended = self.runtime.executor().run_busy(async move {
             let ended = program.run(request).await;
@@ -53,10 +53,9 @@ impl LaneProgram {
         right: (&Self, ProgramRequest),
         clock: &EpisodeClock,
     ) -> (Result<ProgramEnd, ProgramError>, Result<ProgramEnd, ProgramError>) {
-        let waiting = clock.stand_still();
+        let _waiting = clock.stand_still();
         let components = [&left.0.loaded.component, &right.0.loaded.component];
         let places = left.0.loaded.engine.places(components).await;
-        drop(waiting);
         let run = |(program, request): (&Self, ProgramRequest)| {
             let (inner, runtime) = (program.program.clone(), program.runtime.clone());
             async move {

@@ -22,6 +22,7 @@ use wasmtime::{
 use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::{
+    clock::EpisodeClock,
     failure::{Blame, classify},
     limits::{Limits, Quota, Role},
     wasi::{
@@ -175,11 +176,17 @@ impl Program {
             let command = self.pre.instantiate_async(&mut store).await?;
             command.wasi_cli_run().call_run(&mut store).await
         };
-        let called = tokio::time::timeout(limits.wall(), call).await;
+        // Time in which others had the threads is not the command's.
+        let clock = EpisodeClock::start();
+        let called = tokio::select! {
+            biased;
+            called = clock.charge(call) => Some(called),
+            () = clock.reached(limits.wall()) => None,
+        };
         let fuel = limits.fuel.get();
         let fuel_used = fuel.saturating_sub(store.get_fuel().map_err(host)?);
-        let called = called
-            .map_err(|_| ProgramError::WallClock { wall_ms: limits.wall_ms.get(), fuel_used })?;
+        let called =
+            called.ok_or(ProgramError::WallClock { wall_ms: limits.wall_ms.get(), fuel_used })?;
         let ProgramState { wasi, quota } = store.into_data();
         let (status, stopped) = ending(called, &quota)?;
         let (stop, message) = match stopped {
