@@ -16,6 +16,13 @@
 //!
 //! What follows from it: a template that *searches* a text (`'</think>' in content`) finds
 //! nothing. Thinking and tool calls are therefore handed to the template apart from the text.
+//!
+//! # What a hostile template can do
+//!
+//! Its steps, its output and the texts it makes are bounded, and it reaches nothing but the
+//! conversation. A template can still build strings of any length (by doubling one) and so exhaust
+//! the memory of the process: minijinja has no bound for that. It is the one part of a model file
+//! that needs trust.
 
 mod json;
 mod parse;

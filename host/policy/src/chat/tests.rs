@@ -186,6 +186,11 @@ fn what_cannot_be_tracked_or_run_is_an_error() {
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}", ""),
         ("{{ messages[0].content.no_such_method() }}", "method"),
+        (
+            "{% set text = messages[0].content.replace('secret', 's' ~ 'ecret' ~ 'x' * 100000) %}\
+             {% for a in range(9999) %}{{ text }}{% endfor %}",
+            "bytes",
+        ),
     ] {
         let error = format(Some(template)).render(&[said(Role::User, "secret text")], &[]);
         let error = error.unwrap_err();

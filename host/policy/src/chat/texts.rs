@@ -9,8 +9,10 @@ use crate::FormatError;
 const OPEN: char = '\u{F1A70}';
 const CLOSE: char = '\u{F1A71}';
 
-/// The most texts of one rendering; filters make new ones.
+/// The most texts of one rendering, and the most bytes of them and of what is rendered; filters
+/// make new ones.
 const MAXIMUM_TEXTS: usize = 1 << 20;
+const MAXIMUM_BYTES: usize = 256 << 20;
 
 /// A piece of a rendering.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +25,13 @@ pub(super) enum Piece {
 
 /// The texts of one rendering.
 #[derive(Debug, Default)]
-pub(super) struct Texts(Mutex<Vec<String>>);
+pub(super) struct Texts(Mutex<Hidden>);
+
+#[derive(Debug, Default)]
+struct Hidden {
+    texts: Vec<String>,
+    bytes: usize,
+}
 
 impl Texts {
     /// A placeholder for a text. Empty texts stand for themselves, so that templates can ask
@@ -33,14 +41,15 @@ impl Texts {
         if text.is_empty() {
             return text;
         }
-        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.len() >= MAXIMUM_TEXTS {
+        let mut hidden = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if hidden.texts.len() >= MAXIMUM_TEXTS || hidden.bytes + text.len() > MAXIMUM_BYTES {
             // Not a placeholder that can be cut: the rendering fails.
             return OPEN.to_string();
         }
-        texts.push(text);
+        hidden.bytes += text.len();
+        hidden.texts.push(text);
         // Long, so that a template that takes the first few characters breaks it.
-        format!("{OPEN}{:020}{CLOSE}", texts.len() - 1)
+        format!("{OPEN}{:020}{CLOSE}", hidden.texts.len() - 1)
     }
 
     /// Whether a string holds placeholders.
@@ -64,7 +73,8 @@ impl Texts {
         let broken = || {
             FormatError("it takes the texts of messages apart by position, or uses too many".into())
         };
-        let texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hidden = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = rendered.len();
         let mut pieces = Vec::new();
         let mut rest = rendered;
         while let Some(at) = rest.find([OPEN, CLOSE]) {
@@ -75,7 +85,12 @@ impl Texts {
             let inner = marked.strip_prefix(OPEN).ok_or_else(broken)?;
             let (number, behind) = inner.split_once(CLOSE).ok_or_else(broken)?;
             let number: usize = number.parse().map_err(|_| broken())?;
-            pieces.push(Piece::Text(number, texts.get(number).ok_or_else(broken)?.clone()));
+            let text = hidden.texts.get(number).ok_or_else(broken)?;
+            bytes = bytes.saturating_add(text.len());
+            if bytes > MAXIMUM_BYTES {
+                return Err(FormatError(format!("it writes more than {MAXIMUM_BYTES} bytes")));
+            }
+            pieces.push(Piece::Text(number, text.clone()));
             rest = behind;
         }
         if !rest.is_empty() {
