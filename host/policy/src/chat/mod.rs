@@ -8,7 +8,7 @@
 //!
 //! A template glues the texts of messages between markers such as `<|im_end|>`; a text that
 //! spells a marker must not become one. So the template never sees texts. It is run with a
-//! placeholder for each (a number between two characters of a private-use plane, see [`texts`]);
+//! placeholder for each (a number between two characters of a private-use plane);
 //! its output is cut at the placeholders; only what the template itself wrote is encoded with
 //! special tokens, the texts without. Texts that pass through a filter or method (`trim`,
 //! `tojson`, `split`) stay texts. What cannot be tracked (a template that cuts texts by position)
