@@ -10,7 +10,7 @@ fn a_new_harness_and_a_new_reward_build_inspect_and_run() {
     for name in ["my-agent", "my-reward"] {
         project
             .fulgurite(&["build", name])
-            .env("CARGO_TARGET_DIR", project.path("target"))
+            .env("CARGO_TARGET_DIR", fulgurite_tests::target().join("guests"))
             .assert()
             .success();
     }

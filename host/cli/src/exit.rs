@@ -6,7 +6,7 @@ use fulgurite_episode::{dataset::DatasetError, limits::LimitError};
 use fulgurite_runtime::{LoadError, audit::AuditError, harness::DescribeError};
 
 /// Something failed.
-pub(crate) const FAILURE: u8 = 1;
+const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 const PLUGIN: u8 = 3;
 const POLICY: u8 = 4;
@@ -40,27 +40,41 @@ pub(crate) struct Interrupted(pub(crate) String);
 
 /// The documented code of an error.
 pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
-    let is = |code: u8| ExitCode::from(code);
-    for cause in error.chain() {
-        if cause.is::<Interrupted>() {
-            return is(INTERRUPTED);
-        }
-        if cause.is::<Usage>() || cause.is::<DatasetError>() || cause.is::<LimitError>() {
-            return is(USAGE);
-        }
-        if cause.is::<Plugin>()
-            || cause.is::<LoadError>()
-            || cause.is::<AuditError>()
-            || cause.is::<DescribeError>()
-        {
-            return is(PLUGIN);
-        }
-        if cause.is::<Policy>() {
-            return is(POLICY);
-        }
-        if cause.is::<Episodes>() {
-            return is(EPISODES);
-        }
+    // The first that applies: what the user did goes before what came of it.
+    let codes = [
+        (has::<Interrupted>(error), INTERRUPTED),
+        (has::<Usage>(error), USAGE),
+        (has::<DatasetError>(error), USAGE),
+        (has::<LimitError>(error), USAGE),
+        (has::<Plugin>(error), PLUGIN),
+        (has::<LoadError>(error), PLUGIN),
+        (has::<AuditError>(error), PLUGIN),
+        (has::<DescribeError>(error), PLUGIN),
+        (has::<Policy>(error), POLICY),
+        (has::<Episodes>(error), EPISODES),
+    ];
+    let code = codes.into_iter().find_map(|(applies, code)| applies.then_some(code));
+    ExitCode::from(code.unwrap_or(FAILURE))
+}
+
+/// Whether the error, one of its contexts or one of its causes is a `T`.
+fn has<T: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
+    // A context is only found by the error itself, a cause behind a library's error only in the
+    // chain.
+    error.downcast_ref::<T>().is_some() || error.chain().any(|cause| cause.is::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn contexts_and_causes_decide_the_code() {
+        let as_context = anyhow!("x").context(Usage("y".into())).context("z");
+        assert!(has::<Usage>(&as_context));
+        let as_cause = anyhow::Error::new(Policy("y".into())).context("z");
+        assert!(has::<Policy>(&as_cause) && !has::<Usage>(&as_cause));
     }
-    is(FAILURE)
 }
