@@ -7,7 +7,7 @@ use std::{
 
 use fulgurite_gateway::{Gateway, Session, SessionConfig, SessionUsage};
 use fulgurite_runtime::{
-    Harness, Reward,
+    Harness, Reward, Runtime,
     clock::Cancellation,
     harness::{AgentTask, HarnessCapabilities, HarnessRun},
     limits::{Limits, Role},
@@ -39,6 +39,8 @@ pub struct Equipment {
     pub harness: (Harness, String),
     /// The rewards, in the order of the plan.
     pub rewards: Vec<Reward>,
+    /// What all of them run in.
+    pub runtime: Runtime,
     /// Programs of the wasm lane.
     pub programs: Programs,
     /// The way to the policy.
@@ -140,6 +142,7 @@ impl Attempt<'_> {
             capabilities: HarnessCapabilities {
                 llm: Arc::new(Policies { session: session.clone() }),
                 exec: Arc::new(Commands {
+                    runtime: self.equipment.runtime.clone(),
                     programs: self.equipment.programs.clone(),
                     seed,
                     tree: Arc::clone(&tree),
@@ -202,6 +205,7 @@ impl Attempt<'_> {
             let grader = Grader::new(
                 sealed.clone(),
                 quota(limits),
+                self.equipment.runtime.clone(),
                 self.equipment.programs.clone(),
                 command_limits(limits),
                 seed,

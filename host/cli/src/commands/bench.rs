@@ -15,7 +15,7 @@ use fulgurite_episode::{
 };
 use fulgurite_policy::{Constant, FixedReply, Gate, Policy};
 use fulgurite_registry::Kind;
-use fulgurite_runtime::{Harness, Reward, clock::Cancellation};
+use fulgurite_runtime::{Harness, Reward, Runtime, clock::Cancellation};
 use fulgurite_trace::{
     EpisodeRef, QueuedEpisode, RunRecord, Store, Task,
     store::{BenchOptions, bench},
@@ -67,7 +67,13 @@ pub(crate) async fn episodes(
     let scorer = host.find("exact-match", Kind::Reward)?;
     let (harness, _) = host.harness(&found).await?;
     let (reward, _) = host.reward(&scorer).await?;
-    let bench = Bench { harness, harness_pin: found.pin, reward, reward_pin: scorer.pin };
+    let bench = Bench {
+        runtime: host.runtime.clone(),
+        harness,
+        harness_pin: found.pin,
+        reward,
+        reward_pin: scorer.pin,
+    };
 
     output.remark("measuring instantiation and loading …");
     let mut instantiate = Vec::with_capacity(1000);
@@ -141,6 +147,7 @@ fn answer() -> Constant {
 }
 
 struct Bench {
+    runtime: Runtime,
     harness: Harness,
     harness_pin: PluginPin,
     reward: Reward,
@@ -167,6 +174,7 @@ impl Bench {
         Ok(Equipment {
             harness: (self.harness.clone(), "solve".to_owned()),
             rewards: if rewarded { vec![self.reward.clone()] } else { Vec::new() },
+            runtime: self.runtime.clone(),
             programs: Programs::default(),
             gateway: scratch::gateway(policy, concurrency)?,
             tasks: vec![Arc::new(task)],

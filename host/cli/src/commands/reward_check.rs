@@ -137,6 +137,7 @@ fn cut(replies: &[ReferenceReply]) -> Vec<ReferenceReply> {
 
 /// What all kinds of answers share.
 struct Trial {
+    runtime: fulgurite_runtime::Runtime,
     harness: (fulgurite_runtime::Harness, String),
     reward: fulgurite_runtime::Reward,
     programs: fulgurite_episode::Programs,
@@ -156,7 +157,8 @@ impl Trial {
         let (harness, description) = host.harness(&harness).await?;
         let (reward, _) = host.reward(&reward).await?;
         let (_, programs) = host.programs(None).await?;
-        Ok(Self { harness: (harness, description.name), reward, programs, plan, tasks })
+        let runtime = host.runtime;
+        Ok(Self { runtime, harness: (harness, description.name), reward, programs, plan, tasks })
     }
 
     /// The reference replies of each task that has them; empty for others.
@@ -180,6 +182,7 @@ impl Trial {
         let equipment = Equipment {
             harness: self.harness.clone(),
             rewards: vec![self.reward.clone()],
+            runtime: self.runtime.clone(),
             programs: self.programs.clone(),
             gateway: scratch::gateway(policy, 8)?,
             tasks: tasks.iter().cloned().map(Arc::new).collect(),

@@ -141,6 +141,7 @@ async fn load(
     let equipment = Equipment {
         harness: (harness, description.name),
         rewards: loaded,
+        runtime: host.runtime.clone(),
         programs,
         gateway,
         tasks,

@@ -8,6 +8,7 @@ use std::sync::{
 use super::programs::Programs;
 use async_trait::async_trait;
 use fulgurite_runtime::{
+    Runtime,
     capability::{BudgetKind, ExecError, ExecHost},
     clock::{Cancellation, EpisodeClock},
 };
@@ -16,6 +17,7 @@ use fulgurite_trace::{CommandOutput, CommandRequest, EntryBody, EpisodeWriter};
 
 /// The commands of one attempt.
 pub(crate) struct Commands {
+    pub(crate) runtime: Runtime,
     pub(crate) programs: Programs,
     pub(crate) seed: u64,
     pub(crate) tree: Arc<Tree>,
@@ -58,9 +60,8 @@ impl ExecHost for Commands {
             return Err(ExecError::Budget(BudgetKind::Commands));
         }
         let lane = Lane::new(self.programs.runner(clock, self.seed));
-        let tree = Arc::clone(&self.tree);
-        let output =
-            lane.run(&request, tree, &self.limits).await.map_err(|error| refusal(&error))?;
+        let (tree, limits) = (Arc::clone(&self.tree), self.limits.clone());
+        let (request, output) = on_busy_threads(&self.runtime, lane, request, tree, limits).await?;
         let tree = self.tree.digest().map_err(|error| {
             tracing::error!(%error, "the workspace cannot be read");
             ExecError::Unavailable
@@ -71,6 +72,28 @@ impl ExecHost for Commands {
 
     fn programs(&self) -> Vec<String> {
         Lane::new(self.programs.runner(&EpisodeClock::start(), self.seed)).programs()
+    }
+}
+
+/// Runs a command where guests compute: built-in commands (a grep over everything) would hold up
+/// the threads on which episodes wait for the model.
+pub(crate) async fn on_busy_threads(
+    runtime: &Runtime,
+    lane: Lane,
+    request: CommandRequest,
+    tree: Arc<Tree>,
+    limits: CommandLimits,
+) -> Result<(CommandRequest, CommandOutput), ExecError> {
+    let run = async move {
+        let output = lane.run(&request, tree, &limits).await?;
+        Ok((request, output))
+    };
+    match runtime.executor().run_busy(run).await {
+        Ok(ran) => ran.map_err(|error| refusal(&error)),
+        Err(failure) => {
+            tracing::error!(%failure, "a command could not be run");
+            Err(ExecError::Unavailable)
+        }
     }
 }
 

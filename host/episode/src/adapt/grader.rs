@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use fulgurite_runtime::{
+    Runtime,
     capability::{ExecError, GraderBase, GraderError, GraderHost, SandboxId},
     clock::EpisodeClock,
     lane::LaneProgram,
@@ -20,7 +21,7 @@ use fulgurite_trace::{
 };
 
 use super::{
-    exec::refusal,
+    exec::on_busy_threads,
     programs::{Programs, limits, preopens},
 };
 
@@ -31,6 +32,7 @@ const MOST_SANDBOXES: usize = 16;
 pub(crate) struct Grader {
     sealed: Sealed,
     quota: Quota,
+    runtime: Runtime,
     programs: Programs,
     limits: CommandLimits,
     seed: u64,
@@ -47,11 +49,12 @@ impl Grader {
     pub(crate) fn new(
         sealed: Sealed,
         quota: Quota,
+        runtime: Runtime,
         programs: Programs,
         limits: CommandLimits,
         seed: u64,
     ) -> Self {
-        Self { sealed, quota, programs, limits, seed, open: Mutex::default() }
+        Self { sealed, quota, runtime, programs, limits, seed, open: Mutex::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -155,7 +158,9 @@ impl GraderHost for Grader {
     ) -> Result<CommandOutput, ExecError> {
         let tree = self.tree(sandbox).ok_or_else(gone)?;
         let lane = Lane::new(self.programs.runner(clock, self.seed));
-        lane.run(&request, tree, &self.limits).await.map_err(|error| refusal(&error))
+        let limits = self.limits.clone();
+        let (_, output) = on_busy_threads(&self.runtime, lane, request, tree, limits).await?;
+        Ok(output)
     }
 
     async fn run_connected(
