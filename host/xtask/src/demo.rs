@@ -22,17 +22,19 @@ pub(crate) fn run(tasks: u32) -> Result<()> {
             .arg(&file),
     )?;
     say("the `coder` harness with reference answers: proves the sandbox and the grader");
-    episodes(&mut host.command(), &file, "coder", "oracle")?;
+    episodes(&mut host.command(), &file, "coder", &["--policy", "oracle"])?;
     say("the `solve` harness with SmolLM2-135M on the CPU: a small model solves few tasks or none");
     let model = artifacts::folder()?.join("SmolLM2-135M-Instruct.Q4_1.gguf");
-    episodes(&mut host.command(), &file, "solve", &format!("gguf:{}", model.display()))
+    let policy = format!("gguf:{}", model.display());
+    let sampling = ["--policy", &policy, "--temperature", "0", "--max-tokens", "256"];
+    episodes(&mut host.command(), &file, "solve", &sampling)
 }
 
-fn episodes(fulgurite: &mut Command, tasks: &Path, harness: &str, policy: &str) -> Result<()> {
+fn episodes(fulgurite: &mut Command, tasks: &Path, harness: &str, more: &[&str]) -> Result<()> {
     check(
         fulgurite
             .args(["run", "--harness", harness, "--reward", "tests-pass", "--tasks"])
             .arg(tasks)
-            .args(["--policy", policy]),
+            .args(more),
     )
 }
