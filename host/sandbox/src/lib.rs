@@ -7,8 +7,8 @@ mod shell;
 pub mod tree;
 
 pub use lane::{
-    CommandLimits, Lane, LaneError, NoPrograms, OutputState, ProgramCall, ProgramEnd, ProgramOutput,
-    ProgramRunner,
+    CommandLimits, Lane, LaneError, NoPrograms, OutputState, ProgramCall, ProgramEnd,
+    ProgramOutput, ProgramRunner,
 };
 pub use seal::{Change, ChangeKind, Manifest, SealError, Sealed};
 pub use tree::{ExportError, Exported, Lower, LowerError, Quota, Snapshot, Spill, Tree, Usage};

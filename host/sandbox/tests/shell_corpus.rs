@@ -1,6 +1,15 @@
 //! Runs every line of `corpus/` here and in the host's bash, with the same files, and compares
 //! standard output, status and the files afterwards; of standard error only whether there is any.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail the test"
+)]
+
 mod shell_support;
 
 use std::os::unix::fs::symlink;
@@ -96,11 +105,8 @@ fn here(case: &Case) -> (Ended, String) {
 
 fn compare(name: &str, text: &str) {
     let corpus = parse(text);
-    let missing: Vec<&String> = corpus
-        .needs
-        .iter()
-        .filter(|need| !Path::new("/usr/bin").join(need).exists())
-        .collect();
+    let missing: Vec<&String> =
+        corpus.needs.iter().filter(|need| !Path::new("/usr/bin").join(need).exists()).collect();
     if !missing.is_empty() {
         eprintln!("{name}: not compared, the host has no {missing:?}");
         return;
@@ -124,7 +130,11 @@ fn compare(name: &str, text: &str) {
                 for (path, entry) in &bash.files {
                     if ours.files.get(path) != Some(entry) {
                         let here = ours.files.get(path);
-                        report += &format!("  {path}: bash {}, here {}\n", shown(Some(entry)), shown(here));
+                        report += &format!(
+                            "  {path}: bash {}, here {}\n",
+                            shown(Some(entry)),
+                            shown(here)
+                        );
                     }
                 }
                 for (path, entry) in &ours.files {
@@ -188,7 +198,8 @@ fn lines_that_differ_on_purpose_say_so() {
         let (status, part) = case.expected.clone().unwrap();
         let (ended, stderr) = here(case);
         if ended.status != status || !(stderr.contains(&part) || ended.stdout.contains(&part)) {
-            wrong.push(format!("{}: {}: status {}, {stderr}", case.number, case.line, ended.status));
+            wrong
+                .push(format!("{}: {}: status {}, {stderr}", case.number, case.line, ended.status));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,5 +1,14 @@
 //! Lines that want to take the host down: each ends, bounded, and says why.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail the test"
+)]
+
 mod shell_support;
 
 use std::time::{Duration, Instant};
@@ -47,7 +56,7 @@ fn endless_loops_end_with_a_timeout() {
         "sleep 100000",
         "while true; do ls / > /dev/null; done",
         "while true; do $(true); done",
-        "seq 1 1000000 | xargs -n1 true",
+        "seq 1 16000 | xargs -n1 true",
     ] {
         let output = hostile(line);
         assert_eq!(output.stopped, Some(CommandStop::Timeout), "{line}: {output:?}");
@@ -71,6 +80,13 @@ fn memory_is_bounded() {
         "echo a | sed ':a;s/a/aa/g;ta'",
         "printf '%s\\n' {1..4000} | sed -n 'H;G;h;$p' | sed 's/$/x/;H;H;G;G;h' | wc",
         "cat long long long long | sort",
+        "cut -d a -f 1- --output-delimiter=$(head -c 100000 long) long",
+        "sed \"s/a*/$(head -c 60000 long | tr a '&')/\" long",
+        "echo a | sed \":a;a $(head -c 60000 long)\nba\"",
+        "i=0; while true; do eval \"f$i() { echo $(head -c 9000 long); }\"; i=$((i+1)); done",
+        "echo $(head -c 100000 long) | xargs -I a echo $(head -c 100000 long)",
+        "tr a '\\n' < long | cat - long | tr a '\\n' | sort | tac",
+        "case x in $(head -c 100000 long | sed 's/a/[a]/g')) ;; esac; while true; do x=$x$x[a]; done",
         "i=0; while true; do i=$((i+1)); export v$i=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; eval \"w$i=1234567890\"; done",
     ] {
         let output = hostile(line);
@@ -131,8 +147,14 @@ fn deep_arithmetic_and_tests_do_not_overflow() {
         "seq 99999999999999999999999999999".to_owned(),
         "head -c 99999999999999999999 a.txt; tail -n 18446744073709551615 a.txt".to_owned(),
         "cut -c 18446744073709551615- a.txt; cut -c 1-18446744073709551615 a.txt".to_owned(),
-        "sed -n '99999999999999999999p;1~99999999999999999999p;1,+18446744073709551615p' a.txt".to_owned(),
+        "sed -n '99999999999999999999p;1~99999999999999999999p;1,+18446744073709551615p' a.txt"
+            .to_owned(),
         "date; sleep 0.001; date +%s; date '+%'".to_owned(),
+        format!("find . {} -true", "-true -o ".repeat(20_000)),
+        format!("find . {} -true", "-true ".repeat(20_000)),
+        format!("test {} x", "x -a ".repeat(20_000)),
+        format!("[[ {} -n x ]]", "-n x && ".repeat(5_000)),
+        format!("x={}; y=x{}; echo $((y{}))", "1+".repeat(200), "+x".repeat(100), "+y".repeat(100)),
     ] {
         hostile(&line);
     }

@@ -1,5 +1,14 @@
 //! The lane as episodes use it: requests, programs, streams.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail the test"
+)]
+
 mod shell_support;
 
 use std::sync::{Arc, Mutex};
@@ -12,10 +21,13 @@ use fulgurite_trace::file::FileTree;
 use fulgurite_trace::{CommandOutput, CommandRequest, CommandStop};
 use shell_support::{Entries, Entry, request_with, tree};
 
+/// Arguments, working folder and standard input of one call.
+type Call = (Vec<String>, String, Vec<u8>);
+
 /// A runner whose one program, `python3`, does what its first argument says.
 #[derive(Default)]
 struct Scripted {
-    calls: Mutex<Vec<(Vec<String>, String, Vec<u8>)>>,
+    calls: Mutex<Vec<Call>>,
 }
 
 #[async_trait]
@@ -161,7 +173,8 @@ fn a_stopped_program_is_told_apart() {
 
 #[test]
 fn a_broken_runner_is_an_error_and_no_result() {
-    let (result, _) = run_in(&CommandRequest::line("python3 broken; echo on"), &tree(&Entries::new()));
+    let (result, _) =
+        run_in(&CommandRequest::line("python3 broken; echo on"), &tree(&Entries::new()));
     assert!(matches!(result, Err(LaneError::Program { .. })), "{result:?}");
 }
 
@@ -202,7 +215,7 @@ fn a_files_quota_is_a_failing_command() {
     let request = CommandRequest::line("seq 1 10000 > big; echo $?; ls");
     let output = request_with(&request, &files, &CommandLimits::default());
     let shown = String::from_utf8_lossy(&output.stdout.bytes).into_owned();
-    assert_eq!(shown, "1\nbig\n");
+    assert_eq!(shown, "1\nbig\n", "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr.bytes).contains("No space left on device"));
 }
 
@@ -221,8 +234,7 @@ fn handles_are_given_back() {
     let files = tree(&Entries::from([("a".to_owned(), Entry::File(b"x\n".to_vec()))]));
     for _ in 0..200 {
         let text = "cat a > b; grep -r x . | sort > c; while read l; do echo $l; done < a; find . -type f | xargs wc; ls missing; while true; do cat a; break; done";
-        let output =
-            request_with(&CommandRequest::line(text), &files, &CommandLimits::default());
+        let output = request_with(&CommandRequest::line(text), &files, &CommandLimits::default());
         assert_eq!(output.stopped, None);
     }
     assert_eq!(files.usage().handles, 0);

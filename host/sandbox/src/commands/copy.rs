@@ -15,11 +15,14 @@ enum Destination {
     As(Vec<u8>),
 }
 
+/// Sources, and where they go.
+type Operands = (Vec<Vec<u8>>, Destination);
+
 /// Sources and destination, or a complaint and a status.
 fn destination(
     invocation: &mut Invocation<'_>,
     options: &Options,
-) -> Result<Result<(Vec<Vec<u8>>, Destination), i32>, Stop> {
+) -> Result<Result<Operands, i32>, Stop> {
     let mut operands = options.operands.clone();
     if let Some(folder) = options.value("t") {
         if !invocation.files.is_directory(folder) {
@@ -67,8 +70,19 @@ impl Destination {
 
 pub(super) fn cp(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "r|recursive", "R", "a|archive", "f|force", "p", "v|verbose", "n|no-clobber",
-        "t|target-directory=", "T|no-target-directory", "L", "P", "d", "u",
+        "r|recursive",
+        "R",
+        "a|archive",
+        "f|force",
+        "p",
+        "v|verbose",
+        "n|no-clobber",
+        "t|target-directory=",
+        "T|no-target-directory",
+        "L",
+        "P",
+        "d",
+        "u",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let (sources, to) = match destination(invocation, &options)? {
@@ -192,9 +206,8 @@ impl Copier {
             Ok(()) => {}
             Err(FileError::Exists) if invocation.files.is_directory(to) => {}
             Err(FileError::Exists) => {
-                let message = format!(
-                    "cannot overwrite non-directory '{shown_to}' with directory '{shown}'"
-                );
+                let message =
+                    format!("cannot overwrite non-directory '{shown_to}' with directory '{shown}'");
                 invocation.complain(&message)?;
                 return Ok(false);
             }
@@ -260,7 +273,12 @@ fn copy_bytes(
 
 pub(super) fn mv(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "f|force", "n|no-clobber", "v|verbose", "t|target-directory=", "T|no-target-directory", "i",
+        "f|force",
+        "n|no-clobber",
+        "v|verbose",
+        "t|target-directory=",
+        "T|no-target-directory",
+        "i",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let (sources, to) = match destination(invocation, &options)? {

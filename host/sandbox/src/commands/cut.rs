@@ -34,8 +34,14 @@ fn ranges(text: &[u8]) -> Option<Ranges> {
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "d|delimiter=", "f|fields=", "c|characters=", "b|bytes=", "s|only-delimited",
-        "|complement", "|output-delimiter=", "n",
+        "d|delimiter=",
+        "f|fields=",
+        "c|characters=",
+        "b|bytes=",
+        "s|only-delimited",
+        "|complement",
+        "|output-delimiter=",
+        "n",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let kinds: Vec<&str> = ["f", "c", "b"].into_iter().filter(|key| options.has(key)).collect();
@@ -71,7 +77,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         for line in split_lines(&text) {
             invocation.meter.charge(meter::LINE)?;
             invocation.meter.charge_each(line.len(), 2 * cutter.ranges.len() as u64)?;
-            if let Some(cut) = cutter.cut(chomp(line)) {
+            if let Some(cut) = cutter.cut(chomp(line), invocation)? {
                 invocation.line(&cut)?;
             }
         }
@@ -90,12 +96,12 @@ struct Cutter {
 
 impl Cutter {
     fn selects(&self, position: usize) -> bool {
-        let inside =
-            self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&position));
+        let inside = self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&position));
         inside != self.complement
     }
 
-    fn cut(&self, line: &[u8]) -> Option<Vec<u8>> {
+    /// What is left of a line; `None` when it is not shown.
+    fn cut(&self, line: &[u8], invocation: &Invocation<'_>) -> Result<Option<Vec<u8>>, Stop> {
         if !self.fields {
             let mut cut = Vec::new();
             let mut before = true;
@@ -104,22 +110,28 @@ impl Cutter {
                 if selected {
                     if !before && !cut.is_empty() {
                         cut.extend_from_slice(&self.joiner);
+                        invocation.check_room(cut.len())?;
                     }
                     cut.push(*byte);
                 }
                 before = selected;
             }
-            return Some(cut);
+            return Ok(Some(cut));
         }
         if !line.contains(&self.delimiter) {
-            return (!self.only_delimited).then(|| line.to_vec());
+            return Ok((!self.only_delimited).then(|| line.to_vec()));
         }
-        let fields: Vec<&[u8]> = line
-            .split(|byte| *byte == self.delimiter)
-            .enumerate()
-            .filter(|(index, _)| self.selects(index + 1))
-            .map(|(_, field)| field)
-            .collect();
-        Some(fields.join(self.joiner.as_slice()))
+        let mut cut = Vec::new();
+        let mut first = true;
+        for (index, field) in line.split(|byte| *byte == self.delimiter).enumerate() {
+            if self.selects(index + 1) {
+                if !std::mem::take(&mut first) {
+                    cut.extend_from_slice(&self.joiner);
+                }
+                cut.extend_from_slice(field);
+                invocation.check_room(cut.len())?;
+            }
+        }
+        Ok(Some(cut))
     }
 }

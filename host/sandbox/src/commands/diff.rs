@@ -1,5 +1,6 @@
 //! `diff`: normal and unified output, folders.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -8,15 +9,27 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 use super::options::Options;
 use super::remove::DEPTH;
-use super::{Invocation, chomp, split_lines};
+use super::{Invocation, chomp};
 use crate::shell::files::{base_name, join};
 use crate::shell::meter::{self, Stop};
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "u", "U|unified=", "q|brief", "r|recursive", "N|new-file", "a|text", "s",
-        "i|ignore-case", "w|ignore-all-space", "b|ignore-space-change", "B|ignore-blank-lines",
-        "|label=", "|color=?", "x|exclude=", "|strip-trailing-cr",
+        "u",
+        "U|unified=",
+        "q|brief",
+        "r|recursive",
+        "N|new-file",
+        "a|text",
+        "s",
+        "i|ignore-case",
+        "w|ignore-all-space",
+        "b|ignore-space-change",
+        "B|ignore-blank-lines",
+        "|label=",
+        "|color=?",
+        "x|exclude=",
+        "|strip-trailing-cr",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let [left, right] = options.operands.as_slice() else {
@@ -199,8 +212,8 @@ impl Differ<'_> {
             let text = format!("Binary files {} and {} differ", shown(left), shown(right));
             return invocation.line(text.as_bytes()).map(|()| 2);
         }
-        let old_lines: Vec<&[u8]> = split_lines(old).collect();
-        let new_lines: Vec<&[u8]> = split_lines(new).collect();
+        let old_lines = invocation.all_lines(old)?;
+        let new_lines = invocation.all_lines(new)?;
         let ops = self.ops(invocation, &old_lines, &new_lines)?;
         if ops.iter().all(|op| matches!(op, DiffOp::Equal { .. })) {
             return Ok(0);
@@ -229,8 +242,8 @@ impl Differ<'_> {
         old: &[&[u8]],
         new: &[&[u8]],
     ) -> Result<Vec<DiffOp>, Stop> {
-        let old_keys: Vec<Vec<u8>> = old.iter().map(|line| self.key(line)).collect();
-        let new_keys: Vec<Vec<u8>> = new.iter().map(|line| self.key(line)).collect();
+        let old_keys: Vec<Cow<'_, [u8]>> = old.iter().map(|line| self.key(line)).collect();
+        let new_keys: Vec<Cow<'_, [u8]>> = new.iter().map(|line| self.key(line)).collect();
         let front = old_keys.iter().zip(&new_keys).take_while(|(old, new)| old == new).count();
         let back = old_keys
             .iter()
@@ -247,8 +260,11 @@ impl Differ<'_> {
     }
 
     /// What two lines must share to be equal.
-    fn key(&self, line: &[u8]) -> Vec<u8> {
+    fn key<'l>(&self, line: &'l [u8]) -> Cow<'l, [u8]> {
         let has = |key: &str| self.options.has(key);
+        if !["strip-trailing-cr", "w", "b", "i"].iter().any(|key| has(key)) {
+            return Cow::Borrowed(line);
+        }
         let mut key = line.to_vec();
         if has("strip-trailing-cr") && key.ends_with(b"\r\n") {
             key.truncate(key.len() - 2);
@@ -273,7 +289,7 @@ impl Differ<'_> {
         if has("i") {
             key.make_ascii_lowercase();
         }
-        key
+        Cow::Owned(key)
     }
 
     fn show_unified(

@@ -12,11 +12,12 @@ const DEPTH: usize = 64;
 /// An expression.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
+    /// Lists rather than pairs: a long expression is no deep one.
+    And(Vec<Node>),
+    Or(Vec<Node>),
     Not(Box<Node>),
-    /// `,`: both, and the value of the second.
-    Both(Box<Node>, Box<Node>),
+    /// `,`: all, and the value of the last.
+    Each(Vec<Node>),
     True,
     False,
     Name(Pattern),
@@ -24,7 +25,11 @@ pub(super) enum Node {
     Regex(Regular),
     Kind(Vec<u8>),
     Empty,
-    Size { compare: Compare, size: u64, unit: u64 },
+    Size {
+        compare: Compare,
+        size: u64,
+        unit: u64,
+    },
     /// Changed later than this time.
     Newer(u64),
     Links(Compare, u64),
@@ -34,7 +39,10 @@ pub(super) enum Node {
     Delete,
     Prune,
     Quit,
-    Exec { words: Vec<Vec<u8>>, plus: Option<usize> },
+    Exec {
+        words: Vec<Vec<u8>>,
+        plus: Option<usize>,
+    },
 }
 
 /// `+n`, `-n`, `n`.
@@ -139,7 +147,7 @@ pub(super) fn parse(
     }
     let node = match parser.acts {
         true => node,
-        false => Node::And(Box::new(node), Box::new(Node::Print)),
+        false => Node::And(vec![node, Node::Print]),
     };
     Ok(Ok(Plan {
         starts,
@@ -181,33 +189,34 @@ impl Parser<'_> {
     }
 
     fn comma(&mut self) -> Parsed {
-        let mut node = self.or()?;
+        let mut nodes = vec![self.or()?];
         while self.take(&[b","]) {
-            node = Node::Both(Box::new(node), Box::new(self.or()?));
+            nodes.push(self.or()?);
         }
-        Ok(node)
+        Ok(joined(nodes, Node::Each))
     }
 
     fn or(&mut self) -> Parsed {
-        let mut node = self.and()?;
+        let mut nodes = vec![self.and()?];
         while self.take(&[b"-o", b"-or"]) {
-            node = Node::Or(Box::new(node), Box::new(self.and()?));
+            nodes.push(self.and()?);
         }
-        Ok(node)
+        Ok(joined(nodes, Node::Or))
     }
 
     fn and(&mut self) -> Parsed {
-        let mut node = self.not()?;
+        let mut nodes = vec![self.not()?];
         loop {
-            let joined = self.take(&[b"-a", b"-and"]);
+            let more = self.take(&[b"-a", b"-and"]);
             let ends = match self.words {
                 [] => true,
                 [next, ..] => matches!(next.as_slice(), b"-o" | b"-or" | b")" | b","),
             };
-            if ends {
-                return if joined { wrong("an expression is missing after -a") } else { Ok(node) };
+            match (ends, more) {
+                (true, true) => return wrong("an expression is missing after -a"),
+                (true, false) => return Ok(joined(nodes, Node::And)),
+                (false, _) => nodes.push(self.not()?),
             }
-            node = Node::And(Box::new(node), Box::new(self.not()?));
         }
     }
 
@@ -245,7 +254,9 @@ impl Parser<'_> {
         let value = self.value(name)?;
         super::parse_number(&value).ok_or_else(|| {
             let value = String::from_utf8_lossy(&value);
-            Mistake::Wrong(format!("Expected a positive decimal integer argument to {name}, but got '{value}'"))
+            Mistake::Wrong(format!(
+                "Expected a positive decimal integer argument to {name}, but got '{value}'"
+            ))
         })
     }
 
@@ -367,5 +378,16 @@ impl Parser<'_> {
             return wrong("missing argument to `-exec'");
         }
         Ok(self.action(Node::Exec { words, plus: None }))
+    }
+}
+
+/// One node alone, or several joined.
+fn joined(mut nodes: Vec<Node>, join: fn(Vec<Node>) -> Node) -> Node {
+    match (nodes.len(), nodes.pop()) {
+        (1, Some(node)) => node,
+        (_, last) => {
+            nodes.extend(last);
+            join(nodes)
+        }
     }
 }

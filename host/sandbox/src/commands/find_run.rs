@@ -21,12 +21,27 @@ struct Item {
     stat: FileStat,
 }
 
+/// What is still to be done while folders are walked.
+enum Visit {
+    Enter(Item),
+    /// With `-depth`: after everything below it.
+    Leave(Item),
+}
+
+/// What one `-exec … +` collects.
+#[derive(Debug, Clone, Default)]
+struct Batch {
+    words: Vec<Vec<u8>>,
+    paths: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
 /// What an expression did besides having a value.
 struct State {
     status: i32,
     prune: bool,
     quit: bool,
-    batches: Vec<(Vec<Vec<u8>>, Vec<Vec<u8>>)>,
+    batches: Vec<Batch>,
     flow: Flow,
 }
 
@@ -49,7 +64,7 @@ impl Evaluator {
             status: 0,
             prune: false,
             quit: false,
-            batches: vec![(Vec::new(), Vec::new()); plan.batches],
+            batches: vec![Batch::default(); plan.batches],
             flow: Flow::Next,
         };
         for start in &plan.starts {
@@ -69,9 +84,9 @@ impl Evaluator {
                 break;
             }
         }
-        for (words, paths) in std::mem::take(&mut state.batches) {
-            if !paths.is_empty() {
-                self.batch(words, paths, &mut state, io).await?;
+        for batch in std::mem::take(&mut state.batches) {
+            if !batch.paths.is_empty() {
+                self.batch(batch.words, batch.paths, &mut state, io).await?;
             }
         }
         self.status = state.status;
@@ -85,39 +100,41 @@ impl Evaluator {
         }
     }
 
-    fn walk<'a>(
-        &'a mut self,
-        plan: &'a Plan,
-        item: Item,
-        state: &'a mut State,
-        io: &'a Io,
-    ) -> Pending<'a, Result<(), Stop>> {
-        Box::pin(async move {
+    /// Visits an entry and everything below it; no deeper on the stack than at its beginning.
+    async fn walk(
+        &mut self,
+        plan: &Plan,
+        start: Item,
+        state: &mut State,
+        io: &Io,
+    ) -> Result<(), Stop> {
+        let mut visits = vec![Visit::Enter(start)];
+        while let Some(visit) = visits.pop() {
+            if state.quit || state.flow != Flow::Next {
+                return Ok(());
+            }
             self.meter.charge(meter::ENTRY)?;
+            let item = match visit {
+                Visit::Leave(item) => {
+                    self.holds(&plan.node, &item, state, io).await?;
+                    continue;
+                }
+                Visit::Enter(item) => item,
+            };
             let shown = item.depth >= plan.least_depth;
             state.prune = false;
             if shown && !plan.folders_last {
                 self.holds(&plan.node, &item, state, io).await?;
             }
-            let pruned = state.prune && !plan.folders_last;
+            let mut below = Vec::new();
             let folder = item.stat.kind == FileKind::Directory;
+            let pruned = state.prune && !plan.folders_last;
             if folder && !pruned && item.depth < plan.most_depth.min(DEPTH) {
                 match self.files.list(&item.path) {
                     Ok(entries) => {
                         for entry in entries.iter() {
-                            if state.quit || state.flow != Flow::Next {
-                                return Ok(());
-                            }
                             let path = join(&item.path, entry.name.as_bytes());
-                            // A dangling link is itself.
-                            let stat = self
-                                .files
-                                .stat(&path, plan.follow)
-                                .or_else(|_| self.files.stat(&path, false));
-                            let Ok(stat) = stat else { continue };
-                            let inner =
-                                Item { path, start: item.start, depth: item.depth + 1, stat };
-                            self.walk(plan, inner, state, io).await?;
+                            below.push((path, item.start, item.depth + 1));
                         }
                     }
                     Err(error) => {
@@ -127,11 +144,19 @@ impl Evaluator {
                     }
                 }
             }
-            if shown && plan.folders_last && !state.quit {
-                self.holds(&plan.node, &item, state, io).await?;
+            if shown && plan.folders_last {
+                visits.push(Visit::Leave(item));
             }
-            Ok(())
-        })
+            for (path, start, depth) in below.into_iter().rev() {
+                // A dangling link is itself.
+                let stat =
+                    self.files.stat(&path, plan.follow).or_else(|_| self.files.stat(&path, false));
+                if let Ok(stat) = stat {
+                    visits.push(Visit::Enter(Item { path, start, depth, stat }));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn holds<'a>(
@@ -147,17 +172,32 @@ impl Evaluator {
                 return Ok(false);
             }
             Ok(match node {
-                Node::And(left, right) => {
-                    self.holds(left, item, state, io).await?
-                        && self.holds(right, item, state, io).await?
+                Node::And(nodes) => {
+                    let mut value = true;
+                    for node in nodes {
+                        value = self.holds(node, item, state, io).await?;
+                        if !value {
+                            break;
+                        }
+                    }
+                    value
                 }
-                Node::Or(left, right) => {
-                    self.holds(left, item, state, io).await?
-                        || self.holds(right, item, state, io).await?
+                Node::Or(nodes) => {
+                    let mut value = false;
+                    for node in nodes {
+                        value = self.holds(node, item, state, io).await?;
+                        if value {
+                            break;
+                        }
+                    }
+                    value
                 }
-                Node::Both(left, right) => {
-                    self.holds(left, item, state, io).await?;
-                    self.holds(right, item, state, io).await?
+                Node::Each(nodes) => {
+                    let mut value = true;
+                    for node in nodes {
+                        value = self.holds(node, item, state, io).await?;
+                    }
+                    value
                 }
                 Node::Not(inner) => !self.holds(inner, item, state, io).await?,
                 Node::True => true,
@@ -201,17 +241,23 @@ impl Evaluator {
                 }
                 Node::Delete => self.delete(item, state, io)?,
                 Node::Exec { words, plus: None } => {
-                    let words = words.iter().map(|word| filled(word, &item.path)).collect();
+                    let room = self.limits.variable_bytes;
+                    let words = words
+                        .iter()
+                        .map(|word| super::xargs::replaced(word, b"{}", &item.path, room))
+                        .collect::<Result<Vec<_>, _>>()?;
+                    self.check_room(words.iter().map(Vec::len).sum())?;
                     self.child(words, state, io).await? == 0
                 }
                 Node::Exec { words, plus: Some(index) } => {
                     let mut full = None;
-                    if let Some((command, paths)) = state.batches.get_mut(*index) {
-                        *command = words.clone();
-                        paths.push(item.path.clone());
-                        let bytes: usize = paths.iter().map(|path| path.len() + 1).sum();
-                        if bytes > BATCH_BYTES {
-                            full = Some(std::mem::take(paths));
+                    if let Some(batch) = state.batches.get_mut(*index) {
+                        batch.words.clone_from(words);
+                        batch.paths.push(item.path.clone());
+                        batch.bytes += item.path.len() + 1;
+                        if batch.bytes > BATCH_BYTES {
+                            batch.bytes = 0;
+                            full = Some(std::mem::take(&mut batch.paths));
                         }
                     }
                     if let Some(paths) = full {
@@ -223,13 +269,7 @@ impl Evaluator {
         })
     }
 
-    fn show(
-        &mut self,
-        text: &[u8],
-        end: &[u8],
-        state: &mut State,
-        io: &Io,
-    ) -> Result<bool, Stop> {
+    fn show(&mut self, text: &[u8], end: &[u8], state: &mut State, io: &Io) -> Result<bool, Stop> {
         self.meter.charge_each(text.len() + 1, meter::BYTE)?;
         match io.stdout.write(&[text, end].concat()) {
             Ok(()) => Ok(true),
@@ -279,7 +319,10 @@ impl Evaluator {
             Ok(()) => Ok(true),
             Err(error) => {
                 let shown = String::from_utf8_lossy(&item.path).into_owned();
-                self.say(io, &format!("cannot delete \u{2018}{shown}\u{2019}: {}", describe(error)))?;
+                self.say(
+                    io,
+                    &format!("cannot delete \u{2018}{shown}\u{2019}: {}", describe(error)),
+                )?;
                 state.status = 1;
                 Ok(false)
             }
@@ -294,9 +337,8 @@ impl Evaluator {
         io: &Io,
     ) -> Result<i32, Stop> {
         let inner = Io { stdin: Input::empty(), ..io.clone() };
-        match self.run(words, &inner).await? {
-            Flow::Exit => state.flow = Flow::Exit,
-            _ => {}
+        if self.run(words, &inner).await? == Flow::Exit {
+            state.flow = Flow::Exit;
         }
         Ok(self.status)
     }
@@ -322,9 +364,4 @@ fn letter(kind: FileKind) -> u8 {
         FileKind::Directory => b'd',
         FileKind::Symlink => b'l',
     }
-}
-
-/// A word with every `{}` replaced.
-fn filled(word: &[u8], path: &[u8]) -> Vec<u8> {
-    super::xargs::replaced(word, b"{}", path)
 }

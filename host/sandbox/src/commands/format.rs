@@ -17,7 +17,8 @@ pub(super) fn nl(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         Some(text) => super::parse_number::<i64>(text),
         None => Some(default),
     };
-    let (Some(mut next), Some(step), Some(width)) = (number("v", 1), number("i", 1), number("w", 6))
+    let (Some(mut next), Some(step), Some(width)) =
+        (number("v", 1), number("i", 1), number("w", 6))
     else {
         return invocation.fail(1, "invalid number");
     };

@@ -2,24 +2,63 @@
 
 use fulgurite_trace::file::FileKind;
 
+use super::Invocation;
 use super::grep_output::{Look, Printer};
 use super::options::Options;
 use super::regular::{self, Regular};
 use super::remove::DEPTH;
-use super::Invocation;
 use crate::shell::files::{base_name, describe, join};
 use crate::shell::meter::{self, Stop};
 use crate::shell::pattern::Pattern;
 
+/// Most patterns of one search.
+const PATTERNS: usize = 16_384;
+
 const KNOWN: [&str; 44] = [
-    "E|extended-regexp", "F|fixed-strings", "G|basic-regexp", "P|perl-regexp", "e|regexp=",
-    "f|file=", "i|ignore-case", "y", "|no-ignore-case", "v|invert-match", "w|word-regexp",
-    "x|line-regexp", "c|count", "l|files-with-matches", "L|files-without-match", "m|max-count=",
-    "o|only-matching", "q|quiet", "|silent", "s|no-messages", "n|line-number", "b|byte-offset",
-    "H|with-filename", "h|no-filename", "|label=", "A|after-context=", "B|before-context=",
-    "C|context=", "a|text", "I", "r|recursive", "R|dereference-recursive", "|include=",
-    "|exclude=", "|exclude-dir=", "|color=?", "|colour=?", "Z|null", "T|initial-tab",
-    "z|null-data", "U|binary", "|line-buffered", "d|directories=", "|binary-files=",
+    "E|extended-regexp",
+    "F|fixed-strings",
+    "G|basic-regexp",
+    "P|perl-regexp",
+    "e|regexp=",
+    "f|file=",
+    "i|ignore-case",
+    "y",
+    "|no-ignore-case",
+    "v|invert-match",
+    "w|word-regexp",
+    "x|line-regexp",
+    "c|count",
+    "l|files-with-matches",
+    "L|files-without-match",
+    "m|max-count=",
+    "o|only-matching",
+    "q|quiet",
+    "|silent",
+    "s|no-messages",
+    "n|line-number",
+    "b|byte-offset",
+    "H|with-filename",
+    "h|no-filename",
+    "|label=",
+    "A|after-context=",
+    "B|before-context=",
+    "C|context=",
+    "a|text",
+    "I",
+    "r|recursive",
+    "R|dereference-recursive",
+    "|include=",
+    "|exclude=",
+    "|exclude-dir=",
+    "|color=?",
+    "|colour=?",
+    "Z|null",
+    "T|initial-tab",
+    "z|null-data",
+    "U|binary",
+    "|line-buffered",
+    "d|directories=",
+    "|binary-files=",
 ];
 
 pub(super) fn grep(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
@@ -88,13 +127,15 @@ fn run(invocation: &mut Invocation<'_>, flavour: regular::Options) -> Result<i32
     };
     let number = |key: &str| match options.value(key) {
         None => Ok(None),
-        Some(text) => super::parse_number::<usize>(text)
-            .map(Some)
-            .ok_or_else(|| format!("{}: invalid context length argument", String::from_utf8_lossy(text))),
+        Some(text) => super::parse_number::<usize>(text).map(Some).ok_or_else(|| {
+            format!("{}: invalid context length argument", String::from_utf8_lossy(text))
+        }),
     };
     let (around, before, after, most) = match (number("C"), number("B"), number("A"), number("m")) {
         (Ok(around), Ok(before), Ok(after), Ok(most)) => (around, before, after, most),
-        (Err(message), ..) | (_, Err(message), ..) | (_, _, Err(message), _)
+        (Err(message), ..)
+        | (_, Err(message), ..)
+        | (_, _, Err(message), _)
         | (.., Err(message)) => return invocation.fail(2, &message),
     };
     let recursive = options.has("r") || options.has("R");
@@ -158,7 +199,8 @@ fn patterns(
     for path in options.values("f") {
         let Some(text) = invocation.read_or_complain(path)? else { return Ok(Err(2)) };
         // An empty file holds no pattern at all, and matches nothing.
-        patterns.extend(super::split_lines(&text).map(super::chomp).map(<[u8]>::to_vec));
+        let lines = super::split_lines(&text).take(PATTERNS + 1);
+        patterns.extend(lines.map(super::chomp).map(<[u8]>::to_vec));
     }
     if texts.is_empty() && !options.has("f") {
         if operands.is_empty() {
@@ -167,7 +209,11 @@ fn patterns(
         texts.push(operands.remove(0));
     }
     for text in texts {
-        patterns.extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+        let lines = text.split(|byte| *byte == b'\n').take(PATTERNS + 1);
+        patterns.extend(lines.map(<[u8]>::to_vec));
+    }
+    if patterns.len() > PATTERNS {
+        return invocation.fail(2, &format!("unsupported: more than {PATTERNS} patterns")).map(Err);
     }
     if patterns.is_empty() {
         // Nothing is longer than a text and its end, so this never matches.
@@ -220,7 +266,11 @@ impl Search<'_> {
                 Ok(())
             }
             Ok(_) => {
-                if self.wanted(base_name(path)) { self.file(invocation, path) } else { Ok(()) }
+                if self.wanted(base_name(path)) {
+                    self.file(invocation, path)
+                } else {
+                    Ok(())
+                }
             }
             Err(_) if path == b"/dev/null" => self.file(invocation, path),
             Err(error) => self.complain(invocation, path, error),

@@ -1,7 +1,7 @@
 //! `grep`: finds and prints the lines of one file.
 
 use super::regular::Regular;
-use super::{Invocation, chomp, split_lines};
+use super::{Invocation, chomp};
 use crate::shell::meter::{self, Stop};
 
 /// What is printed.
@@ -57,7 +57,7 @@ impl Printer {
             return Ok(());
         }
         let summary = look.count || look.list || look.list_without || look.quiet;
-        let lines: Vec<&[u8]> = split_lines(text).map(chomp).collect();
+        let lines: Vec<&[u8]> = invocation.all_lines(text)?.into_iter().map(chomp).collect();
         let mut matches = 0;
         // The first line that was not printed yet, and how many follow the last match.
         let mut printed = 0;

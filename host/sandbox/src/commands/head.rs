@@ -129,7 +129,9 @@ fn read(
     let mut lines = 0;
     while if amount.bytes { text.len() < amount.count } else { lines < amount.count } {
         let room = invocation.limits.buffer_bytes;
-        let next = if amount.bytes { input.read_chunk() } else {
+        let next = if amount.bytes {
+            input.read_chunk()
+        } else {
             input.read_line(room).map(Option::unwrap_or_default)
         };
         let next = match next {

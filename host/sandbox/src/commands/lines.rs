@@ -14,8 +14,16 @@ pub(super) fn or_stdin(operands: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 pub(super) fn cat(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "n|number", "b|number-nonblank", "s|squeeze-blank", "E|show-ends", "T|show-tabs",
-        "A|show-all", "e", "t", "u", "v|show-nonprinting",
+        "n|number",
+        "b|number-nonblank",
+        "s|squeeze-blank",
+        "E|show-ends",
+        "T|show-tabs",
+        "A|show-all",
+        "e",
+        "t",
+        "u",
+        "v|show-nonprinting",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let look = Look {
@@ -141,7 +149,7 @@ pub(super) fn tac(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             status = 1;
             continue;
         };
-        for line in split_lines(&text).collect::<Vec<_>>().into_iter().rev() {
+        for line in invocation.all_lines(&text)?.into_iter().rev() {
             invocation.meter.charge(meter::LINE)?;
             invocation.out(line)?;
         }

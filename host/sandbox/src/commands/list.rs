@@ -36,9 +36,30 @@ struct Item {
 
 pub(super) fn ls(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "a|all", "A|almost-all", "l", "1", "d|directory", "R|recursive", "r|reverse", "t", "S",
-        "U", "p", "F|classify", "i|inode", "h|human-readable", "m", "C", "n|numeric-uid-gid",
-        "o", "g", "G|no-group", "L|dereference", "|color=?", "|group-directories-first", "x",
+        "a|all",
+        "A|almost-all",
+        "l",
+        "1",
+        "d|directory",
+        "R|recursive",
+        "r|reverse",
+        "t",
+        "S",
+        "U",
+        "p",
+        "F|classify",
+        "i|inode",
+        "h|human-readable",
+        "m",
+        "C",
+        "n|numeric-uid-gid",
+        "o",
+        "g",
+        "G|no-group",
+        "L|dereference",
+        "|color=?",
+        "|group-directories-first",
+        "x",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     if options.has("group-directories-first") {
@@ -135,7 +156,8 @@ fn list_folder(
         Ok(entries) => entries,
         Err(error) => {
             let shown = String::from_utf8_lossy(path).into_owned();
-            invocation.complain(&format!("cannot open directory '{shown}': {}", describe(error)))?;
+            invocation
+                .complain(&format!("cannot open directory '{shown}': {}", describe(error)))?;
             return Ok(false);
         }
     };
@@ -258,9 +280,14 @@ mod tests {
 
     #[test]
     fn sizes_are_rounded_up() {
-        for (size, shown) in
-            [(0, "0"), (1023, "1023"), (1024, "1.0K"), (1537, "1.6K"), (10_240, "10K"), (u64::MAX, "16E")]
-        {
+        for (size, shown) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1537, "1.6K"),
+            (10_240, "10K"),
+            (u64::MAX, "16E"),
+        ] {
             assert_eq!(human(size), shown);
         }
     }

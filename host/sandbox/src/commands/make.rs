@@ -29,8 +29,9 @@ pub(super) fn mkdir(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             Ok(()) => {}
             Err(error) => {
                 let reason = describe(error);
-                invocation
-                    .complain(&format!("cannot create directory \u{2018}{shown}\u{2019}: {reason}"))?;
+                invocation.complain(&format!(
+                    "cannot create directory \u{2018}{shown}\u{2019}: {reason}"
+                ))?;
                 status = 1;
             }
         }
@@ -39,10 +40,7 @@ pub(super) fn mkdir(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
 }
 
 /// Makes a folder and those above it.
-fn make_all(
-    invocation: &mut Invocation<'_>,
-    path: &[u8],
-) -> Result<Result<(), FileError>, Stop> {
+fn make_all(invocation: &mut Invocation<'_>, path: &[u8]) -> Result<Result<(), FileError>, Stop> {
     if path.is_empty() {
         return Ok(Err(FileError::NotFound));
     }

@@ -242,6 +242,21 @@ impl Invocation<'_> {
         Ok(())
     }
 
+    /// Stops when a command holds more lines than it may; holding a line costs more than its text.
+    pub(crate) fn check_lines(&self, lines: usize) -> Result<(), Stop> {
+        let room = self.limits.buffer_bytes / 16;
+        if lines > room {
+            return Err(Stop::Memory(format!("a command holds at most {room} lines")));
+        }
+        Ok(())
+    }
+
+    /// All lines of a text, each with its newline if it has one.
+    pub(crate) fn all_lines<'t>(&self, text: &'t [u8]) -> Result<Vec<&'t [u8]>, Stop> {
+        self.check_lines(split_lines(text).count())?;
+        Ok(split_lines(text).collect())
+    }
+
     /// Writes what is left, and answers the final status.
     pub(crate) fn finish(mut self, status: i32) -> Result<i32, Stop> {
         self.flush()?;

@@ -157,7 +157,8 @@ fn find_long(known: &[Known], name: &str) -> Result<Known, Mistake> {
     if let Some(exact) = known.iter().find(|known| known.long == name && !name.is_empty()) {
         return Ok(*exact);
     }
-    let mut starting = known.iter().filter(|known| !name.is_empty() && known.long.starts_with(name));
+    let mut starting =
+        known.iter().filter(|known| !name.is_empty() && known.long.starts_with(name));
     match (starting.next(), starting.next()) {
         (Some(one), None) => Ok(*one),
         (Some(_), Some(_)) => Err(format!("option '--{name}' is ambiguous")),

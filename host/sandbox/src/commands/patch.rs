@@ -1,17 +1,31 @@
 //! `patch`: options, files, results.
 
+use super::Invocation;
 use super::options::Options;
 use super::patch_apply::{Applied, apply};
 use super::patch_parse::{FilePatch, Hunk, parse};
-use super::{Invocation, split_lines};
 use crate::shell::files::describe;
 use crate::shell::meter::{self, Stop};
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "p|strip=", "i|input=", "R|reverse", "u|unified", "s|quiet", "N|forward", "f|force",
-        "|dry-run", "o|output=", "E|remove-empty-files", "F|fuzz=", "b|backup", "t|batch",
-        "l|ignore-whitespace", "d|directory=", "r|reject-file=", "|no-backup-if-mismatch",
+        "p|strip=",
+        "i|input=",
+        "R|reverse",
+        "u|unified",
+        "s|quiet",
+        "N|forward",
+        "f|force",
+        "|dry-run",
+        "o|output=",
+        "E|remove-empty-files",
+        "F|fuzz=",
+        "b|backup",
+        "t|batch",
+        "l|ignore-whitespace",
+        "d|directory=",
+        "r|reject-file=",
+        "|no-backup-if-mismatch",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     for key in ["o", "b", "l", "d", "F", "r"] {
@@ -106,7 +120,7 @@ impl Patcher<'_> {
             let word = if self.options.has("dry-run") { "checking" } else { "patching" };
             invocation.line(format!("{word} file {shown}").as_bytes())?;
         }
-        let lines: Vec<&[u8]> = split_lines(&text).collect();
+        let lines = invocation.all_lines(&text)?;
         let applied = apply(&lines, &hunks, invocation.meter)?;
         for message in applied.messages.iter().filter(|_| !quiet) {
             invocation.line(message.as_bytes())?;
@@ -189,8 +203,8 @@ fn show_rejects(patch: &FilePatch, hunks: &[Hunk]) -> Vec<u8> {
             1 => start.to_string(),
             length => format!("{start},{length}"),
         };
-        let old = span(hunk.old_start, hunk.old().len());
-        let new = span(hunk.new_start, hunk.new().len());
+        let old = span(hunk.old_start, hunk.old_lines().len());
+        let new = span(hunk.new_start, hunk.new_lines().len());
         text.extend_from_slice(format!("@@ -{old} +{new} @@\n").as_bytes());
         for (mark, line) in &hunk.lines {
             text.push(*mark);

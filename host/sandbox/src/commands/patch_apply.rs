@@ -29,17 +29,13 @@ struct Place {
 }
 
 /// Applies hunks, from first to last, to lines.
-pub(super) fn apply(
-    lines: &[&[u8]],
-    hunks: &[Hunk],
-    meter: &mut Meter,
-) -> Result<Applied, Stop> {
+pub(super) fn apply(lines: &[&[u8]], hunks: &[Hunk], meter: &mut Meter) -> Result<Applied, Stop> {
     let mut applied = Applied::default();
     // Lines that are copied already, how far hunks were moved, and how much longer the file got.
     let (mut copied, mut moved, mut grown) = (0_usize, 0_isize, 0_isize);
     for (index, hunk) in hunks.iter().enumerate() {
         let number = index + 1;
-        let old = hunk.old();
+        let old = hunk.old_lines();
         // A hunk without old lines names the line it follows.
         let start = if old.is_empty() { hunk.old_start } else { hunk.old_start.saturating_sub(1) };
         let (before, after) = hunk.context();
@@ -69,7 +65,7 @@ pub(super) fn apply(
                 if moved != 0 { format!(" (offset {moved} line{plural})") } else { String::new() };
             applied.messages.push(format!("Hunk #{number} succeeded at {line}{fuzz}{moved}."));
         }
-        let new = hunk.new();
+        let new = hunk.new_lines();
         let taken = old.len() - place.front - place.back;
         let given = new.get(place.front..new.len() - place.back).unwrap_or_default();
         let between = lines.get(copied..place.at).unwrap_or_default();

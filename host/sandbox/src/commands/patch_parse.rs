@@ -25,12 +25,12 @@ pub(super) struct Hunk {
 
 impl Hunk {
     /// The lines before, with those that stay.
-    pub(super) fn old(&self) -> Vec<&[u8]> {
+    pub(super) fn old_lines(&self) -> Vec<&[u8]> {
         self.side(b'+')
     }
 
     /// The lines after, with those that stay.
-    pub(super) fn new(&self) -> Vec<&[u8]> {
+    pub(super) fn new_lines(&self) -> Vec<&[u8]> {
         self.side(b'-')
     }
 
@@ -179,18 +179,28 @@ mod tests {
     fn a_patch_is_read_and_reversed() {
         let patches = parse(PATCH).unwrap();
         assert_eq!(patches.len(), 1);
-        assert_eq!((patches[0].old.as_slice(), patches[0].new.as_slice()), (&b"a/x"[..], &b"b/x"[..]));
+        assert_eq!(
+            (patches[0].old.as_slice(), patches[0].new.as_slice()),
+            (&b"a/x"[..], &b"b/x"[..])
+        );
         let hunk = &patches[0].hunks[0];
-        assert_eq!(hunk.old(), [&b"a\n"[..], b"b\n", b"c\n"]);
-        assert_eq!(hunk.new(), [&b"a\n"[..], b"d"]);
+        assert_eq!(hunk.old_lines(), [&b"a\n"[..], b"b\n", b"c\n"]);
+        assert_eq!(hunk.new_lines(), [&b"a\n"[..], b"d"]);
         assert_eq!(hunk.context(), (1, 0));
         let reversed = hunk.reversed();
-        assert_eq!((reversed.old(), reversed.new()), (hunk.new(), hunk.old()));
+        assert_eq!(
+            (reversed.old_lines(), reversed.new_lines()),
+            (hunk.new_lines(), hunk.old_lines())
+        );
     }
 
     #[test]
     fn broken_patches_are_errors() {
-        for text in ["--- a\n+++ b\n@@ x @@\n", "--- a\n+++ b\n@@ -1,2 +1 @@\n a\n", "--- a\n+++ b\n@@ -1 +1 @@\n?\n"] {
+        for text in [
+            "--- a\n+++ b\n@@ x @@\n",
+            "--- a\n+++ b\n@@ -1,2 +1 @@\n a\n",
+            "--- a\n+++ b\n@@ -1 +1 @@\n?\n",
+        ] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
         assert_eq!(parse(b"no patch here\n"), Ok(Vec::new()));

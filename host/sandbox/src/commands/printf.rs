@@ -15,9 +15,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     };
     let (format, mut rest) = match arguments {
         [] => return invocation.fail(2, "usage: printf format [arguments]"),
-        [option, _, _, ..] | [option, _] | [option]
-            if option == b"-v" =>
-        {
+        [option, _, _, ..] | [option, _] | [option] if option == b"-v" => {
             return invocation.fail(2, "unsupported: printf -v (use name=$(printf …))");
         }
         [format, rest @ ..] => (format, rest),

@@ -6,6 +6,7 @@
 //! the longest; alternatives of plain text are tried longest first, which hides it mostly.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
@@ -38,7 +39,8 @@ pub(crate) struct Options {
 /// A compiled expression that knows what it costs.
 #[derive(Debug, Clone)]
 pub(crate) struct Regular {
-    regex: Regex,
+    /// Shared: a clone of its own would come with caches of its own.
+    regex: Arc<Regex>,
     weight: usize,
 }
 
@@ -89,7 +91,7 @@ impl Regular {
             .nest_limit(250)
             .build();
         Ok(match built {
-            Ok(regex) => Ok(Self { regex, weight }),
+            Ok(regex) => Ok(Self { regex: Arc::new(regex), weight }),
             Err(regex::Error::CompiledTooBig(_)) => Err("Regular expression too big".to_owned()),
             Err(error) if options.perl => Err(last_line(&error.to_string())),
             Err(_) => Err("Invalid regular expression".to_owned()),

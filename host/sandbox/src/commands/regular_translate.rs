@@ -144,9 +144,11 @@ impl Translator<'_> {
         self.groups += 1;
         let inner = self.alternatives(depth + 1)?;
         match self.token(false)? {
-            Some(Token::Close) => {
-                Ok(Part { text: format!("({})", inner.text), weight: inner.weight + 2, plain: None })
-            }
+            Some(Token::Close) => Ok(Part {
+                text: format!("({})", inner.text),
+                weight: inner.weight + 2,
+                plain: None,
+            }),
             _ => Err("Unmatched ( or \\(".to_owned()),
         }
     }

@@ -23,7 +23,8 @@ pub(super) fn rm(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         invocation.meter.charge(meter::ENTRY)?;
         let shown = String::from_utf8_lossy(path).into_owned();
         if matches!(base_name(path), b"." | b".." | b"/") && recursive {
-            invocation.complain(&format!("refusing to remove '.', '..' or '/': skipping '{shown}'"))?;
+            invocation
+                .complain(&format!("refusing to remove '.', '..' or '/': skipping '{shown}'"))?;
             status = 1;
             continue;
         }

@@ -1,16 +1,25 @@
 //! `sed`: options and files.
 
+use super::Invocation;
 use super::lines::or_stdin;
 use super::sed_parse::parse;
 use super::sed_run::{Editor, Outcome};
-use super::Invocation;
 use crate::shell::files::describe;
 use crate::shell::meter::Stop;
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "n|quiet", "|silent", "e|expression=", "f|file=", "E|regexp-extended", "r",
-        "i|in-place=?", "s|separate", "|posix", "u|unbuffered", "z|null-data",
+        "n|quiet",
+        "|silent",
+        "e|expression=",
+        "f|file=",
+        "E|regexp-extended",
+        "r",
+        "i|in-place=?",
+        "s|separate",
+        "|posix",
+        "u|unbuffered",
+        "z|null-data",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     if options.has("z") {

@@ -58,7 +58,9 @@ impl Editor<'_> {
                     if self.line > end {
                         range = Range::default();
                         self.set_range(index, range);
-                        return Ok(self.open(invocation, lines, index, from, to)? != command.negated);
+                        return Ok(
+                            self.open(invocation, lines, index, from, to)? != command.negated
+                        );
                     }
                     self.line >= end
                 }

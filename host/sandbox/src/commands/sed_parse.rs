@@ -193,8 +193,12 @@ impl Parser<'_> {
         };
         let takes_line = matches!(
             action,
-            Action::Append(_) | Action::Insert(_) | Action::Change(_) | Action::Write(_)
-                | Action::Read(_) | Action::Block(_)
+            Action::Append(_)
+                | Action::Insert(_)
+                | Action::Change(_)
+                | Action::Write(_)
+                | Action::Read(_)
+                | Action::Block(_)
         );
         self.commands.push(Command { from, to, negated, action });
         if !takes_line {
@@ -313,7 +317,7 @@ impl Parser<'_> {
         self.skip(b"");
         let rest = self.text.get(self.at..).unwrap_or_default();
         let end = |byte: &u8| matches!(byte, b'\n' | b';' | b'}') || byte.is_ascii_whitespace();
-        let length = rest.iter().position(|byte| end(byte)).unwrap_or(rest.len());
+        let length = rest.iter().position(end).unwrap_or(rest.len());
         self.at += length;
         rest.get(..length).unwrap_or_default().to_vec()
     }

@@ -35,8 +35,7 @@ impl Editor<'_> {
             }
             if counts && count >= substitute.number {
                 result.extend_from_slice(text.get(from..begin).unwrap_or_default());
-                replace(&substitute.replacement, &captures, &mut result);
-                invocation.check_room(result.len())?;
+                replace(invocation, &substitute.replacement, &captures, &mut result)?;
                 from = end;
                 changed = true;
                 if !substitute.global {
@@ -52,7 +51,13 @@ impl Editor<'_> {
     }
 }
 
-fn replace(parts: &[Part], captures: &Captures<'_>, result: &mut Vec<u8>) {
+/// Adds a replacement to the result.
+fn replace(
+    invocation: &Invocation<'_>,
+    parts: &[Part],
+    captures: &Captures<'_>,
+    result: &mut Vec<u8>,
+) -> Result<(), Stop> {
     let mut lasting = Case::End;
     let mut once: Option<Case> = None;
     for part in parts {
@@ -77,7 +82,9 @@ fn replace(parts: &[Part], captures: &Captures<'_>, result: &mut Vec<u8>) {
                 Case::End => *byte,
             });
         }
+        invocation.check_room(result.len())?;
     }
+    Ok(())
 }
 
 /// What `l` prints.

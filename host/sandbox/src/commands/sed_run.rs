@@ -104,8 +104,12 @@ impl<'a> Editor<'a> {
             self.replaced = false;
             let cycle = self.cycle(invocation, &mut lines, &mut output)?;
             match cycle {
-                Cycle::Print | Cycle::Last if !self.quiet => self.print_pattern(invocation, &mut output)?,
-                Cycle::Quit(_, true) if !self.quiet => self.print_pattern(invocation, &mut output)?,
+                Cycle::Print | Cycle::Last if !self.quiet => {
+                    self.print_pattern(invocation, &mut output)?
+                }
+                Cycle::Quit(_, true) if !self.quiet => {
+                    self.print_pattern(invocation, &mut output)?
+                }
                 Cycle::Again => again = true,
                 _ => {}
             }
@@ -198,7 +202,8 @@ impl<'a> Editor<'a> {
         let mut index = 0;
         while let Some(command) = commands.get(index) {
             invocation.meter.charge(meter::LINE)?;
-            invocation.check_room(self.pattern.len() + self.hold.len())?;
+            let after: usize = self.after.iter().map(|text| text.len() + 32).sum();
+            invocation.check_room(self.pattern.len() + self.hold.len() + after)?;
             let applies = self.applies(invocation, lines, index, command)?;
             index += 1;
             if !applies {

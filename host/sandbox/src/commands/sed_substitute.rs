@@ -120,7 +120,8 @@ impl Parser<'_> {
     pub(super) fn translate(&mut self) -> Parsed<Action> {
         let Some(delimiter) = self.peek() else { return self.wrong("unterminated `y' command") };
         self.at += 1;
-        let (Some(from), Some(to)) = (self.delimited(delimiter, false), self.delimited(delimiter, false))
+        let (Some(from), Some(to)) =
+            (self.delimited(delimiter, false), self.delimited(delimiter, false))
         else {
             return self.wrong("unterminated `y' command");
         };

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::lines::or_stdin;
 use super::options::Options;
-use super::sort_order::{Order, compare, is_blank};
+use super::sort_order::{Order, Value, is_blank, value};
 use super::{Invocation, chomp, split_lines};
 use crate::shell::meter::{self, Stop};
 
@@ -54,6 +54,12 @@ fn key(text: &[u8]) -> Option<Key> {
     Some(key)
 }
 
+/// A line with what it is compared by.
+struct Row<'a> {
+    line: &'a [u8],
+    values: Vec<Value<'a>>,
+}
+
 struct Sorter {
     keys: Vec<Key>,
     separator: Option<u8>,
@@ -63,9 +69,24 @@ struct Sorter {
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "n|numeric-sort", "r|reverse", "u|unique", "k|key=", "t|field-separator=",
-        "o|output=", "f|ignore-case", "b|ignore-leading-blanks", "s|stable", "g", "h", "V", "M",
-        "d|dictionary-order", "c|check=?", "C", "m|merge", "z|zero-terminated",
+        "n|numeric-sort",
+        "r|reverse",
+        "u|unique",
+        "k|key=",
+        "t|field-separator=",
+        "o|output=",
+        "f|ignore-case",
+        "b|ignore-leading-blanks",
+        "s|stable",
+        "g",
+        "h",
+        "V",
+        "M",
+        "d|dictionary-order",
+        "c|check=?",
+        "C",
+        "m|merge",
+        "z|zero-terminated",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let sorter = match sorter(&options) {
@@ -85,26 +106,43 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         invocation.check_room(texts.iter().map(Vec::len).sum())?;
     }
     let end = if options.has("z") { 0 } else { b'\n' };
-    let mut lines: Vec<&[u8]> = match end {
-        b'\n' => texts.iter().flat_map(|text| split_lines(text)).map(chomp).collect(),
-        _ => texts
-            .iter()
-            .flat_map(|text| text.strip_suffix(b"\0").unwrap_or(text).split(|byte| *byte == 0))
-            .collect(),
+    let lines: Vec<&[u8]> = match end {
+        b'\n' => {
+            invocation.check_lines(texts.iter().map(|text| split_lines(text).count()).sum())?;
+            texts.iter().flat_map(|text| split_lines(text)).map(chomp).collect()
+        }
+        _ => {
+            let ends = |text: &Vec<u8>| text.iter().filter(|byte| **byte == 0).count() + 1;
+            invocation.check_lines(texts.iter().map(ends).sum())?;
+            texts
+                .iter()
+                .flat_map(|text| text.strip_suffix(b"\0").unwrap_or(text).split(|byte| *byte == 0))
+                .collect()
+        }
     };
     // Comparing costs about n log n times what a line holds.
     let rounds = u64::from(lines.len().max(2).ilog2()) + 1;
     let bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
-    let each = 4 * (sorter.keys.len() as u64 + 1);
+    let each = 2 * (sorter.keys.len() as u64 + 1);
+    // What a line is compared by takes more room than the line.
+    invocation.check_lines(lines.len().saturating_mul(2 * sorter.keys.len()))?;
     invocation.meter.charge_each(bytes, rounds.saturating_mul(each))?;
     invocation.meter.charge_each(lines.len(), rounds.saturating_mul(meter::LINE))?;
+    let mut rows: Vec<Row<'_>> = lines
+        .into_iter()
+        .map(|line| Row {
+            line,
+            values: sorter.keys.iter().map(|key| sorter.value(line, key)).collect(),
+        })
+        .collect();
     if options.has("c") || options.has("C") {
-        return check(invocation, &sorter, &lines, &options);
+        return check(invocation, &sorter, &rows, &options);
     }
-    lines.sort_by(|left, right| sorter.compare(left, right));
+    rows.sort_by(|left, right| sorter.compare(left, right));
     if options.has("u") {
-        lines.dedup_by(|next, before| sorter.by_keys(before, next) == Ordering::Equal);
+        rows.dedup_by(|next, before| sorter.by_keys(before, next) == Ordering::Equal);
     }
+    let lines = rows.into_iter().map(|row| row.line);
     match options.value("o") {
         None => {
             for line in lines {
@@ -133,16 +171,16 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
 fn check(
     invocation: &mut Invocation<'_>,
     sorter: &Sorter,
-    lines: &[&[u8]],
+    rows: &[Row<'_>],
     options: &Options,
 ) -> Result<i32, Stop> {
-    for (index, pair) in lines.windows(2).enumerate() {
+    for (index, pair) in rows.windows(2).enumerate() {
         if let [before, next] = pair {
             let order = sorter.compare(before, next);
             let repeated = options.has("u") && sorter.by_keys(before, next) == Ordering::Equal;
             if order == Ordering::Greater || repeated {
                 if options.has("c") {
-                    let shown = String::from_utf8_lossy(next).into_owned();
+                    let shown = String::from_utf8_lossy(next.line).into_owned();
                     invocation.complain(&format!("-:{}: disorder: {shown}", index + 2))?;
                 }
                 return Ok(1);
@@ -169,8 +207,8 @@ fn sorter(options: &Options) -> Result<Sorter, String> {
     };
     let mut keys = Vec::new();
     for text in options.values("k") {
-        let mut key = key(text)
-            .ok_or_else(|| format!("invalid key '{}'", String::from_utf8_lossy(text)))?;
+        let mut key =
+            key(text).ok_or_else(|| format!("invalid key '{}'", String::from_utf8_lossy(text)))?;
         if !key.own_order {
             key.order = global;
         }
@@ -184,28 +222,29 @@ fn sorter(options: &Options) -> Result<Sorter, String> {
 }
 
 impl Sorter {
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+    fn compare(&self, left: &Row<'_>, right: &Row<'_>) -> Ordering {
         let order = self.by_keys(left, right);
         if order != Ordering::Equal || self.stable {
             return order;
         }
-        let order = left.cmp(right);
+        let order = left.line.cmp(right.line);
         if self.reverse { order.reverse() } else { order }
     }
 
-    fn by_keys(&self, left: &[u8], right: &[u8]) -> Ordering {
-        for key in &self.keys {
-            let whole = key.field == 1 && key.character == 1 && key.last.is_none();
-            let (left, right) = match whole {
-                true => (left, right),
-                false => (self.extract(left, key), self.extract(right, key)),
-            };
-            let order = compare(left, right, key.order);
+    fn by_keys(&self, left: &Row<'_>, right: &Row<'_>) -> Ordering {
+        for (key, (left, right)) in self.keys.iter().zip(left.values.iter().zip(&right.values)) {
+            let order = left.cmp(right);
             if order != Ordering::Equal {
                 return if key.order.reverse { order.reverse() } else { order };
             }
         }
         Ordering::Equal
+    }
+
+    /// What a line is compared by.
+    fn value<'l>(&self, line: &'l [u8], key: &Key) -> Value<'l> {
+        let whole = key.field == 1 && key.character == 1 && key.last.is_none();
+        value(if whole { line } else { self.extract(line, key) }, key.order)
     }
 
     /// Where a field starts and ends in a line.

@@ -1,5 +1,6 @@
 //! How `sort` compares keys.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// How keys are compared.
@@ -38,42 +39,77 @@ pub(super) fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-pub(super) fn compare(left: &[u8], right: &[u8], order: Order) -> Ordering {
-    let trim = |text: &[u8]| -> Vec<u8> {
-        let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
-        text.get(blanks..).unwrap_or_default().to_vec()
-    };
+/// What a key is compared by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Value<'a> {
+    Text(Cow<'a, [u8]>),
+    Number(i64, Vec<u8>),
+    Sized(i64, usize, Vec<u8>),
+    Month(usize),
+    Version(Version<'a>),
+}
+
+/// Compared by the values of the numbers in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Version<'a>(&'a [u8]);
+
+impl PartialEq for Version<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Version<'_> {}
+
+impl PartialOrd for Version<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Version<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        version(self.0, other.0)
+    }
+}
+
+/// What a key is compared by in this order.
+pub(super) fn value(text: &[u8], order: Order) -> Value<'_> {
+    let blanks = text.iter().take_while(|byte| is_blank(**byte)).count();
+    let trimmed = text.get(blanks..).unwrap_or_default();
     if order.numeric {
-        return numeric(&trim(left)).cmp(&numeric(&trim(right)));
+        let (size, digits) = numeric(trimmed);
+        return Value::Number(size, digits);
     }
     if order.general {
-        let value = |text: &[u8]| super::parse_number::<f64>(&trim(text)).unwrap_or(f64::NEG_INFINITY);
-        return value(left).total_cmp(&value(right));
+        let number = super::parse_number::<f64>(trimmed).unwrap_or(f64::NEG_INFINITY);
+        // The bits of a number, so turned that they compare as integers.
+        let bits = number.to_bits() as i64;
+        let turned = if bits < 0 { bits ^ i64::MAX } else { bits };
+        return Value::Number(turned, Vec::new());
     }
     if order.human {
-        return human(&trim(left)).cmp(&human(&trim(right)));
+        let (sign, unit, digits) = human(trimmed);
+        return Value::Sized(sign, unit, digits);
     }
     if order.month {
-        return month(&trim(left)).cmp(&month(&trim(right)));
+        return Value::Month(month(trimmed));
     }
     if order.version {
-        return version(left, right);
+        return Value::Version(Version(text));
     }
-    let plain = !order.fold && !order.blanks && !order.dictionary;
-    if plain {
-        return left.cmp(right);
+    let text = if order.blanks { trimmed } else { text };
+    if !order.fold && !order.dictionary {
+        return Value::Text(Cow::Borrowed(text));
     }
-    let text = |text: &[u8]| {
-        let mut text = if order.blanks { trim(text) } else { text.to_vec() };
-        if order.dictionary {
-            text.retain(|byte| byte.is_ascii_alphanumeric() || is_blank(*byte));
-        }
-        if order.fold {
-            text.make_ascii_uppercase();
-        }
-        text
-    };
-    text(left).cmp(&text(right))
+    let mut text = text.to_vec();
+    if order.dictionary {
+        text.retain(|byte| byte.is_ascii_alphanumeric() || is_blank(*byte));
+    }
+    if order.fold {
+        text.make_ascii_uppercase();
+    }
+    Value::Text(Cow::Owned(text))
 }
 
 /// A number of any length as something that compares: sign and size, digits, fraction.
@@ -119,7 +155,8 @@ fn human(text: &[u8]) -> (i64, usize, Vec<u8>) {
 
 fn month(text: &[u8]) -> usize {
     let name = text.get(..3).unwrap_or_default().to_ascii_uppercase();
-    let months = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+    let months =
+        ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
     months.iter().position(|month| month.as_bytes() == name).map_or(0, |index| index + 1)
 }
 
@@ -159,8 +196,20 @@ mod tests {
 
     #[test]
     fn numbers_of_any_length_compare_by_value() {
-        let ordered =
-            ["-100000000000000000000", "-10", "-9.5", "-9", "-0.5", "0", "0.05", "0.5", "1", "9", "10", "1e9x"];
+        let ordered = [
+            "-100000000000000000000",
+            "-10",
+            "-9.5",
+            "-9",
+            "-0.5",
+            "0",
+            "0.05",
+            "0.5",
+            "1",
+            "9",
+            "10",
+            "1e9x",
+        ];
         // `1e9x` is 1 to a numeric sort, so it does not belong in the order.
         for pair in ordered[..11].windows(2) {
             let (left, right) = (numeric(pair[0].as_bytes()), numeric(pair[1].as_bytes()));

@@ -20,7 +20,9 @@ pub(crate) fn unary(letter: char, text: &[u8], files: &Files) -> Option<bool> {
         'f' => kind(true) == Some(FileKind::File),
         'd' => kind(true) == Some(FileKind::Directory),
         'h' | 'L' => kind(false) == Some(FileKind::Symlink),
-        's' => files.stat(text, true).is_ok_and(|stat| stat.size > 0 || stat.kind == FileKind::Directory),
+        's' => files
+            .stat(text, true)
+            .is_ok_and(|stat| stat.size > 0 || stat.kind == FileKind::Directory),
         'b' | 'c' | 'p' | 'S' | 'g' | 'k' | 'u' | 't' => false,
         'O' | 'G' => kind(true).is_some(),
         _ => return None,
@@ -111,10 +113,9 @@ impl<'a> Parser<'a> {
             [operator, word] => Some(match letter(operator) {
                 Some(letter) => unary(letter, word, self.files)
                     .ok_or_else(|| format!("-{letter}: unary operator expected")),
-                None => Err(format!(
-                    "{}: unary operator expected",
-                    String::from_utf8_lossy(operator)
-                )),
+                None => {
+                    Err(format!("{}: unary operator expected", String::from_utf8_lossy(operator)))
+                }
             }),
             [left, operator, right] if is_binary(operator) => {
                 Some(self.binary(left, operator, right))
@@ -222,7 +223,18 @@ fn letter(operator: &[u8]) -> Option<char> {
 fn is_binary(operator: &[u8]) -> bool {
     matches!(
         operator,
-        b"=" | b"==" | b"!=" | b"<" | b">" | b"-eq" | b"-ne" | b"-lt" | b"-le" | b"-gt" | b"-ge"
-            | b"-nt" | b"-ot" | b"-ef"
+        b"=" | b"=="
+            | b"!="
+            | b"<"
+            | b">"
+            | b"-eq"
+            | b"-ne"
+            | b"-lt"
+            | b"-le"
+            | b"-gt"
+            | b"-ge"
+            | b"-nt"
+            | b"-ot"
+            | b"-ef"
     )
 }

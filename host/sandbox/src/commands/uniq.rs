@@ -5,8 +5,14 @@ use crate::shell::meter::{self, Stop};
 
 pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     let known = [
-        "c|count", "d|repeated", "u|unique", "i|ignore-case", "f|skip-fields=", "s|skip-chars=",
-        "w|check-chars=", "D",
+        "c|count",
+        "d|repeated",
+        "u|unique",
+        "i|ignore-case",
+        "f|skip-fields=",
+        "s|skip-chars=",
+        "w|check-chars=",
+        "D",
     ];
     let Some(options) = invocation.options(&known)? else { return Ok(2) };
     let number = |key: &str| match options.value(key) {
@@ -48,6 +54,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         while let Some(next) = lines.next_if(|next| key(next) == wanted) {
             invocation.meter.charge_each(next.len() + 1, 4 * meter::BYTE)?;
             group.push(next);
+            invocation.check_lines(group.len())?;
         }
         invocation.meter.charge(meter::LINE)?;
         let repeated = group.len() > 1;
@@ -58,7 +65,7 @@ pub(super) fn run(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
                     result.push(b'\n');
                 }
             }
-        } else if !(options.has("d") && !repeated) && !(options.has("u") && repeated) {
+        } else if (repeated || !options.has("d")) && !(repeated && options.has("u")) {
             if options.has("c") {
                 result.extend_from_slice(format!("{:7} ", group.len()).as_bytes());
             }

@@ -9,17 +9,20 @@ use crate::shell::stream::{Input, Io};
 /// Bytes of arguments that one command gets.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// A word with every `mark` replaced.
-pub(super) fn replaced(word: &[u8], mark: &[u8], by: &[u8]) -> Vec<u8> {
+/// A word with every `mark` replaced, of at most `room` bytes.
+pub(super) fn replaced(word: &[u8], mark: &[u8], by: &[u8], room: usize) -> Result<Vec<u8>, Stop> {
     let mut result = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some(at) = rest.windows(mark.len().max(1)).position(|window| window == mark) {
         result.extend_from_slice(rest.get(..at).unwrap_or_default());
         result.extend_from_slice(by);
         rest = rest.get(at + mark.len()..).unwrap_or_default();
+        if result.len() > room || mark.is_empty() {
+            return Err(Stop::Memory(format!("an argument holds at most {room} bytes")));
+        }
     }
     result.extend_from_slice(rest);
-    result
+    Ok(result)
 }
 
 /// Items between blanks, with quotes and backslashes as `xargs` takes them.
@@ -57,9 +60,20 @@ fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 impl Evaluator {
     pub(crate) async fn xargs(&mut self, arguments: &[Vec<u8>], io: &Io) -> Step {
         let known = [
-            "0|null", "n|max-args=", "I=", "i|replace=?", "L|max-lines=", "d|delimiter=",
-            "r|no-run-if-empty", "t|verbose", "P|max-procs=", "a|arg-file=", "s|max-chars=",
-            "x|exit", "p|interactive", "E=",
+            "0|null",
+            "n|max-args=",
+            "I=",
+            "i|replace=?",
+            "L|max-lines=",
+            "d|delimiter=",
+            "r|no-run-if-empty",
+            "t|verbose",
+            "P|max-procs=",
+            "a|arg-file=",
+            "s|max-chars=",
+            "x|exit",
+            "p|interactive",
+            "E=",
         ];
         let options = match parse(arguments.get(1..).unwrap_or_default(), &known, true) {
             Ok(options) => options,
@@ -93,10 +107,16 @@ impl Evaluator {
             Some([one]) => Some(*one),
             Some(_) => return self.xargs_fails(io, 1, "invalid input delimiter"),
         };
+        let separates = |byte: &&u8| byte.is_ascii_whitespace() || Some(**byte) == delimiter;
+        let room = self.limits.buffer_bytes / 64;
+        if text.iter().filter(separates).count() > room {
+            return Err(Stop::Memory(format!("xargs holds at most {room} arguments")));
+        }
         let by_line = |text: &[u8]| -> Vec<Vec<u8>> {
             text.split(|byte| *byte == b'\n')
                 .map(|line| {
-                    let blanks = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                    let blanks =
+                        line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                     line.get(blanks..).unwrap_or_default().to_vec()
                 })
                 .filter(|line| !line.is_empty())
@@ -145,14 +165,19 @@ impl Evaluator {
             let arguments: Vec<Vec<u8>> = match &mark {
                 Some(mark) => {
                     let item = batch.first().map(Vec::as_slice).unwrap_or_default();
-                    command.iter().map(|word| replaced(word, mark, item)).collect()
+                    let room = self.limits.variable_bytes;
+                    command
+                        .iter()
+                        .map(|word| replaced(word, mark, item, room))
+                        .collect::<Result<_, _>>()?
                 }
                 None => command.iter().cloned().chain(batch).collect(),
             };
-            self.meter.charge_each(arguments.iter().map(Vec::len).sum(), meter::BYTE)?;
+            let bytes = arguments.iter().map(Vec::len).sum();
+            self.check_room(bytes)?;
+            self.meter.charge_each(bytes, meter::BYTE)?;
             if options.has("t") {
-                let shown: Vec<String> =
-                    arguments.iter().map(|word| super::quoted(word)).collect();
+                let shown: Vec<String> = arguments.iter().map(|word| super::quoted(word)).collect();
                 // Showing commands is no part of running them.
                 let _ = io.stderr.write(format!("{}\n", shown.join(" ")).as_bytes());
             }
@@ -162,7 +187,9 @@ impl Evaluator {
             }
             match self.status {
                 0 => {}
-                255 => return self.xargs_fails(io, 124, "a command exited with status 255; aborting"),
+                255 => {
+                    return self.xargs_fails(io, 124, "a command exited with status 255; aborting");
+                }
                 126 | 127 => return Ok(Flow::Next),
                 _ => status = 123,
             }
@@ -205,7 +232,8 @@ mod tests {
         let all = words(b" a 'b c' d\\ e \"f\"g\n").unwrap();
         assert_eq!(all, [&b"a"[..], b"b c", b"d e", b"fg"]);
         assert!(words(b"'a").is_err());
-        assert_eq!(replaced(b"x{}y{}", b"{}", b"1"), b"x1y1");
+        assert_eq!(replaced(b"x{}y{}", b"{}", b"1", 100).unwrap(), b"x1y1");
+        assert!(replaced(&b"{}".repeat(100), b"{}", &[b'x'; 100], 1000).is_err());
         assert_eq!(batched(vec![b"a".to_vec(); 5], 2).len(), 3);
     }
 }

@@ -8,11 +8,13 @@ use super::meter::Stop;
 use super::variables::{Readonly, Variables};
 
 /// Longest expression.
-const BYTES: usize = 1024;
-/// Deepest parentheses, and longest run of unary operators.
+const BYTES: usize = 512;
+/// Deepest parentheses.
 const DEPTH: usize = 32;
+/// Most operators: each makes the tree deeper by one.
+const OPERATORS: usize = 128;
 /// Variables whose values are expressions, within each other.
-const REFERENCES: usize = 8;
+const REFERENCES: usize = 4;
 
 /// Why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +62,7 @@ fn guard(text: &str) -> Result<(), Failure> {
     if text.contains('[') {
         return fail("arrays are not supported");
     }
-    let (mut open, mut deepest, mut unary, mut longest) = (0_usize, 0_usize, 0_usize, 0_usize);
+    let (mut open, mut deepest) = (0_usize, 0_usize);
     for byte in text.bytes() {
         match byte {
             b'(' => open += 1,
@@ -68,14 +70,9 @@ fn guard(text: &str) -> Result<(), Failure> {
             _ => {}
         }
         deepest = deepest.max(open);
-        // Operators that bind to the right recurse: count each of them.
-        unary = match byte {
-            b'!' | b'~' | b'-' | b'+' | b'*' | b'=' | b'?' => unary + 1,
-            _ => unary,
-        };
-        longest = longest.max(unary);
     }
-    if deepest > DEPTH || longest > 4 * DEPTH {
+    let operators = text.bytes().filter(|byte| b"+-*/%<>=!&|^~?:,".contains(byte)).count();
+    if deepest > DEPTH || operators > OPERATORS {
         return fail("an arithmetic expression nested too deep");
     }
     Ok(())
@@ -111,7 +108,11 @@ impl Evaluation<'_> {
                 combine(operator, left, right)
             }
             ArithmeticExpr::Conditional(condition, yes, no) => {
-                if self.value(condition)? != 0 { self.value(yes) } else { self.value(no) }
+                if self.value(condition)? != 0 {
+                    self.value(yes)
+                } else {
+                    self.value(no)
+                }
             }
             ArithmeticExpr::Assignment(target, value) => {
                 let value = self.value(value)?;

@@ -26,11 +26,7 @@ pub(crate) fn expand(word: &str) -> Result<Vec<String>, Refusal> {
     Ok(words.into_iter().map(|word| String::from_utf8_lossy(&word).into_owned()).collect())
 }
 
-fn expand_bytes(
-    text: &[u8],
-    depth: usize,
-    steps: &mut usize,
-) -> Result<Vec<Vec<u8>>, Refusal> {
+fn expand_bytes(text: &[u8], depth: usize, steps: &mut usize) -> Result<Vec<Vec<u8>>, Refusal> {
     if depth > DEPTH {
         return Err(Refusal::unsupported(format!("braces nested deeper than {DEPTH}")));
     }
@@ -75,12 +71,7 @@ fn expand_bytes(
 type Choices = Option<(usize, Vec<Vec<u8>>)>;
 
 /// At a `{`: the index after its expression and what it stands for, or `None` when it is text.
-fn choices(
-    text: &[u8],
-    at: usize,
-    depth: usize,
-    steps: &mut usize,
-) -> Result<Choices, Refusal> {
+fn choices(text: &[u8], at: usize, depth: usize, steps: &mut usize) -> Result<Choices, Refusal> {
     let mut open = 1_usize;
     let mut next = at + 1;
     let mut start = next;
@@ -134,8 +125,7 @@ fn sequence(text: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Refusal> {
             return Err(too_many());
         }
         let padded = |text: &str| text.trim_start_matches('-').starts_with('0') && text.len() > 1;
-        let width =
-            if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 };
+        let width = if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 };
         let show = |number: i64| match width {
             0 => number.to_string(),
             width => format!("{number:0width$}"),

@@ -10,9 +10,9 @@ use fulgurite_trace::file::FileTree;
 
 use super::expand::Interrupt;
 use super::files::Files;
+use super::functions::Functions;
 use super::meter::{self, Meter, Stop};
-use super::pattern::Pattern;
-use super::plan::{AndOr, Arm, ArmEnd, Command, Joint, List, Pipeline, Stage, Word};
+use super::plan::{AndOr, Command, Joint, List, Pipeline, Stage};
 use super::stream::{Input, Io, Sink, WriteError};
 use super::variables::{Kept, Readonly, Variables};
 use crate::lane::{CommandLimits, ProgramRunner};
@@ -20,8 +20,9 @@ use crate::lane::{CommandLimits, ProgramRunner};
 /// A future that calls itself again has to be boxed.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Deepest nesting of lists, functions, scripts and substitutions while running.
-const DEPTH: usize = 64;
+/// Deepest nesting of lists, functions, scripts and substitutions while running. Each level takes
+/// up to 16 KiB of stack when built without optimisation; threads have 2 MiB.
+const DEPTH: usize = 48;
 /// Fuel between two pauses, so that one command does not hold a thread for long.
 const PAUSE: u64 = 5_000_000;
 
@@ -71,7 +72,7 @@ pub(crate) struct Evaluator {
     pub(crate) positional: Vec<Vec<u8>>,
     /// `$0`.
     pub(crate) script: Vec<u8>,
-    pub(crate) functions: BTreeMap<String, Arc<Stage>>,
+    pub(crate) functions: Functions,
     /// The values that `local` hid, innermost function last.
     pub(crate) locals: Vec<BTreeMap<String, Kept>>,
     pub(crate) options: Options,
@@ -95,7 +96,7 @@ struct Saved {
     files: Files,
     variables: Variables,
     positional: Vec<Vec<u8>>,
-    functions: BTreeMap<String, Arc<Stage>>,
+    functions: Functions,
     options: Options,
     loops: usize,
 }
@@ -115,7 +116,7 @@ impl Evaluator {
             limits: Arc::new(limits),
             positional: Vec::new(),
             script: b"sh".to_vec(),
-            functions: BTreeMap::new(),
+            functions: Functions::default(),
             locals: Vec::new(),
             options: Options::default(),
             status: 0,
@@ -221,7 +222,8 @@ impl Evaluator {
             if self.status != 0 {
                 failed = self.status;
             }
-            stdin = Input::bytes(stdout.take_buffer());
+            // The last stage writes to what the whole pipeline writes to, which stays.
+            stdin = if last { Input::empty() } else { Input::bytes(stdout.take_buffer()) };
         }
         if self.options.pipe_fail && failed != 0 {
             self.status = failed;
@@ -230,7 +232,8 @@ impl Evaluator {
     }
 
     fn save(&mut self) -> Result<Saved, Stop> {
-        self.meter.charge(meter::STEP + self.variables.bytes() as u64)?;
+        let bytes = self.variables.bytes() + self.functions.bytes();
+        self.meter.charge(meter::STEP + bytes as u64)?;
         Ok(Saved {
             files: self.files.clone(),
             variables: self.variables.clone(),
@@ -351,8 +354,8 @@ impl Evaluator {
                 Err(Interrupt::Stop(stop)) => Err(stop),
                 Err(Interrupt::Fail { message, status }) => self.fail(io, status, &message),
             },
-            Command::Function { name, body } => {
-                self.functions.insert(name.clone(), Arc::clone(body));
+            Command::Function { name, body, size } => {
+                self.functions.define(name, body, *size, self.limits.variable_bytes)?;
                 self.status = 0;
                 Ok(Flow::Next)
             }
@@ -377,48 +380,5 @@ impl Evaluator {
                 Ok(false)
             }
         }
-    }
-
-    async fn case(&mut self, word: &Word, arms: &[Arm], io: &Io) -> Step {
-        let text = match self.text(word, io).await {
-            Ok(text) => text,
-            Err(interrupt) => return self.interrupted(interrupt, io),
-        };
-        self.status = 0;
-        let mut falls = false;
-        for arm in arms {
-            if !falls && !self.arm_matches(arm, &text, io).await? {
-                continue;
-            }
-            if let Some(body) = &arm.body {
-                match self.list(body, io).await? {
-                    Flow::Next => {}
-                    flow => return Ok(flow),
-                }
-            }
-            match arm.end {
-                ArmEnd::Leave => return Ok(Flow::Next),
-                ArmEnd::FallThrough => falls = true,
-                ArmEnd::TryNext => falls = false,
-            }
-        }
-        Ok(Flow::Next)
-    }
-
-    async fn arm_matches(&mut self, arm: &Arm, text: &[u8], io: &Io) -> Result<bool, Stop> {
-        for pattern in &arm.patterns {
-            let pattern = match self.field(pattern, io).await {
-                Ok(field) => Pattern::new(&field.pattern(), false),
-                Err(interrupt) => {
-                    self.interrupted(interrupt, io)?;
-                    return Ok(false);
-                }
-            };
-            self.meter.charge_each(pattern.cost(text), meter::BYTE)?;
-            if pattern.matches(text) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }

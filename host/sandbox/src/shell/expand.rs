@@ -254,7 +254,8 @@ impl Evaluator {
     }
 
     fn named(&self, name: &Name) -> Value<'static> {
-        let one = |value: Option<&[u8]>| value.map_or(Value::Unset, |value| Value::One(value.to_vec()));
+        let one =
+            |value: Option<&[u8]>| value.map_or(Value::Unset, |value| Value::One(value.to_vec()));
         match name {
             Name::Variable(name) => one(self.variables.get(name)),
             Name::Positional(0) => Value::One(self.script.clone()),

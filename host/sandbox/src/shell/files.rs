@@ -165,7 +165,9 @@ impl Files {
         if self.stat(path, true)?.kind == FileKind::Directory {
             return Err(FileError::IsDirectory);
         }
-        Ok(Input::file(self.open(path, OpenMode { follow: true, read: true, ..OpenMode::default() })?))
+        Ok(Input::file(
+            self.open(path, OpenMode { follow: true, read: true, ..OpenMode::default() })?,
+        ))
     }
 
     /// Opens a file for writing, making it where there is none.
@@ -222,8 +224,7 @@ impl Files {
     }
 
     pub(crate) fn list(&self, path: &[u8]) -> Result<Arc<[DirectoryEntry]>, FileError> {
-        let mode =
-            OpenMode { directory: true, follow: true, read: true, ..OpenMode::default() };
+        let mode = OpenMode { directory: true, follow: true, read: true, ..OpenMode::default() };
         let directory = self.open(path, mode)?;
         self.tree().read_directory(directory.handle())
     }

@@ -47,7 +47,8 @@ pub(crate) fn expand(
 ) -> Result<Vec<Vec<u8>>, Stop> {
     let absolute = pattern.starts_with(b"/");
     let components: Vec<&[u8]> = pattern.split(|byte| *byte == b'/').collect();
-    let folders_only = components.len() > 1 && components.last().is_some_and(|last| last.is_empty());
+    let folders_only =
+        components.len() > 1 && components.last().is_some_and(|last| last.is_empty());
     let components: Vec<&[u8]> =
         components.into_iter().filter(|component| !component.is_empty()).collect();
     let mut paths: Vec<Vec<u8>> = vec![if absolute { b"/".to_vec() } else { Vec::new() }];

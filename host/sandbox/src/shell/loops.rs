@@ -1,8 +1,9 @@
-//! `for`, `while` and `until`.
+//! `for`, `while`, `until` and `case`.
 
 use super::evaluate::{Evaluator, Flow, Step};
 use super::meter::{self, Stop};
-use super::plan::{List, Word};
+use super::pattern::Pattern;
+use super::plan::{Arm, ArmEnd, List, Word};
 use super::stream::Io;
 
 impl Evaluator {
@@ -47,7 +48,13 @@ impl Evaluator {
         })
     }
 
-    pub(crate) async fn repeat(&mut self, condition: &List, until: bool, body: &List, io: &Io) -> Step {
+    pub(crate) async fn repeat(
+        &mut self,
+        condition: &List,
+        until: bool,
+        body: &List,
+        io: &Io,
+    ) -> Step {
         let mut status = 0;
         loop {
             self.loops += 1;
@@ -100,5 +107,48 @@ impl Evaluator {
             }
             self.pause().await;
         }
+    }
+
+    pub(crate) async fn case(&mut self, word: &Word, arms: &[Arm], io: &Io) -> Step {
+        let text = match self.text(word, io).await {
+            Ok(text) => text,
+            Err(interrupt) => return self.interrupted(interrupt, io),
+        };
+        self.status = 0;
+        let mut falls = false;
+        for arm in arms {
+            if !falls && !self.arm_matches(arm, &text, io).await? {
+                continue;
+            }
+            if let Some(body) = &arm.body {
+                match self.list(body, io).await? {
+                    Flow::Next => {}
+                    flow => return Ok(flow),
+                }
+            }
+            match arm.end {
+                ArmEnd::Leave => return Ok(Flow::Next),
+                ArmEnd::FallThrough => falls = true,
+                ArmEnd::TryNext => falls = false,
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    async fn arm_matches(&mut self, arm: &Arm, text: &[u8], io: &Io) -> Result<bool, Stop> {
+        for pattern in &arm.patterns {
+            let pattern = match self.field(pattern, io).await {
+                Ok(field) => Pattern::new(&field.pattern(), false),
+                Err(interrupt) => {
+                    self.interrupted(interrupt, io)?;
+                    return Ok(false);
+                }
+            };
+            self.meter.charge_each(pattern.cost(text), meter::BYTE)?;
+            if pattern.matches(text) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brush_parser::ast;
 
 use super::plan::{
-    AndOr, Arm, ArmEnd, Assignment, Command, Joint, List, Pipeline, Piece, Redirect, Refusal,
+    AndOr, Arm, ArmEnd, Assignment, Command, Joint, List, Piece, Pipeline, Redirect, Refusal,
     Stage, Stream, Target, Word,
 };
 use super::syntax::Syntax;
@@ -81,8 +81,9 @@ impl Lower {
                     redirects: self.redirects(redirects.as_ref())?,
                 };
                 let name = function.fname.value.clone();
+                let size = function.to_string().len();
                 Ok(Stage {
-                    command: Command::Function { name, body: Arc::new(body) },
+                    command: Command::Function { name, body: Arc::new(body), size },
                     redirects: Vec::new(),
                 })
             }
@@ -101,7 +102,9 @@ impl Lower {
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
                     redirects.push(self.redirect(redirect)?);
                 }
-                ast::CommandPrefixOrSuffixItem::Word(word) => self.words(&word.value, &mut words)?,
+                ast::CommandPrefixOrSuffixItem::Word(word) => {
+                    self.words(&word.value, &mut words)?
+                }
                 ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => {
                     return Err(process_substitution());
                 }
@@ -115,7 +118,9 @@ impl Lower {
         });
         for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
-                ast::CommandPrefixOrSuffixItem::Word(word) => self.words(&word.value, &mut words)?,
+                ast::CommandPrefixOrSuffixItem::Word(word) => {
+                    self.words(&word.value, &mut words)?
+                }
                 ast::CommandPrefixOrSuffixItem::AssignmentWord(assignment, word) => {
                     if declares {
                         words.push(self.declaration(assignment)?);
@@ -260,11 +265,7 @@ impl Lower {
 
     fn repeat(&self, clause: &ast::WhileOrUntilClauseCommand, until: bool) -> Lowered<Command> {
         let ast::WhileOrUntilClauseCommand(condition, body, _) = clause;
-        Ok(Command::While {
-            condition: self.list(condition)?,
-            until,
-            body: self.list(&body.list)?,
-        })
+        Ok(Command::While { condition: self.list(condition)?, until, body: self.list(&body.list)? })
     }
 
     fn arm(&self, item: &ast::CaseItem) -> Lowered<Arm> {
@@ -357,7 +358,9 @@ impl Lower {
                     "2" => Target::Same(Stream::Stderr),
                     "-" => Target::Write(literal(b"/dev/null")),
                     // `>&file` is the old spelling of `&>file`.
-                    _ if descriptor.is_none() && !word.starts_with(|c: char| c.is_ascii_digit()) => {
+                    _ if descriptor.is_none()
+                        && !word.starts_with(|c: char| c.is_ascii_digit()) =>
+                    {
                         let target = Target::Write(self.word(&word)?);
                         return Ok(Redirect { stream: Stream::Both, target });
                     }

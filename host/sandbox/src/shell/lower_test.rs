@@ -9,9 +9,8 @@ use super::word::{Place, cut};
 /// A condition, with its words cut.
 pub(crate) fn condition(test: &ExtendedTestExpr, syntax: &Syntax) -> Result<Condition, Refusal> {
     let inner = syntax.deeper()?;
-    let word = |raw: &RawWord| -> Result<Word, Refusal> {
-        cut(raw.value.as_bytes(), Place::Word, &inner)
-    };
+    let word =
+        |raw: &RawWord| -> Result<Word, Refusal> { cut(raw.value.as_bytes(), Place::Word, &inner) };
     Ok(match test {
         ExtendedTestExpr::And(left, right) => {
             Condition::And(Box::new(condition(left, &inner)?), Box::new(condition(right, &inner)?))
@@ -24,9 +23,9 @@ pub(crate) fn condition(test: &ExtendedTestExpr, syntax: &Syntax) -> Result<Cond
         ExtendedTestExpr::UnaryTest(predicate, operand) => {
             let name = predicate.to_string();
             match name.strip_prefix('-').and_then(|name| name.chars().next()) {
-                Some(letter @ ('e' | 'f' | 'd' | 'h' | 's' | 'r' | 'w' | 'x' | 'z' | 'n' | 'v')) => {
-                    Condition::Unary(letter, word(operand)?)
-                }
+                Some(
+                    letter @ ('e' | 'f' | 'd' | 'h' | 's' | 'r' | 'w' | 'x' | 'z' | 'n' | 'v'),
+                ) => Condition::Unary(letter, word(operand)?),
                 _ => return Err(Refusal::unsupported(format!("[[ {name} ]]"))),
             }
         }

@@ -18,6 +18,7 @@ pub(crate) mod evaluate;
 mod expand;
 mod fields;
 pub(crate) mod files;
+mod functions;
 mod glob;
 mod loops;
 mod lower;
@@ -27,8 +28,10 @@ mod parameter;
 pub(crate) mod pattern;
 mod plan;
 mod program;
+mod read;
 mod redirect;
 mod scan;
+mod script;
 mod settings;
 mod simple;
 pub(crate) mod stream;
@@ -99,10 +102,7 @@ fn narrowed(limits: &CommandLimits, request: &CommandRequest) -> CommandLimits {
 }
 
 /// Sets up the working folder and the environment.
-fn prepare(
-    shell: &mut Evaluator,
-    request: &CommandRequest,
-) -> Result<Result<(), Stop>, LaneError> {
+fn prepare(shell: &mut Evaluator, request: &CommandRequest) -> Result<Result<(), Stop>, LaneError> {
     if let Some(cwd) = &request.cwd
         && let Err(error) = shell.files.change(cwd.as_bytes())
     {

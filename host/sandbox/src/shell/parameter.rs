@@ -39,7 +39,8 @@ fn name(text: &[u8]) -> Option<(Name, usize)> {
 
 /// What stands between `${` and `}`.
 pub(crate) fn parse(text: &[u8], quoted: bool, syntax: &Syntax) -> Result<Parameter, Refusal> {
-    let bad = || Refusal::syntax(format!("bad substitution ${{{}}}", String::from_utf8_lossy(text)));
+    let bad =
+        || Refusal::syntax(format!("bad substitution ${{{}}}", String::from_utf8_lossy(text)));
     if let Some(rest) = text.strip_prefix(b"#")
         && !rest.is_empty()
         && let Some((name, length)) = name(rest)
@@ -56,7 +57,9 @@ pub(crate) fn parse(text: &[u8], quoted: bool, syntax: &Syntax) -> Result<Parame
     let change = match rest {
         [] => Change::None,
         [b'[', ..] => return Err(Refusal::unsupported("arrays")),
-        [b':', sign @ (b'-' | b'=' | b'?' | b'+'), word @ ..] => parser.unless(*sign, true, word)?,
+        [b':', sign @ (b'-' | b'=' | b'?' | b'+'), word @ ..] => {
+            parser.unless(*sign, true, word)?
+        }
         [sign @ (b'-' | b'=' | b'?' | b'+'), word @ ..] => parser.unless(*sign, false, word)?,
         [b'#', b'#', pattern @ ..] => parser.trim(End::Front, true, pattern)?,
         [b'#', pattern @ ..] => parser.trim(End::Front, false, pattern)?,

@@ -2,6 +2,9 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
+/// Longest pattern that is made an expression.
+const REGEX_BYTES: usize = 64 << 10;
+
 /// Characters that mean something in a pattern and are escaped when quoted.
 pub(crate) fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'-' | b'!' | b'^')
@@ -23,8 +26,29 @@ enum Element {
     Byte(u8),
     Any,
     Star,
-    /// Which bytes match, as a bit each.
-    Set(Box<[bool; 256]>),
+    Set(Set),
+}
+
+/// Which bytes match, a bit each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Set([u64; 4]);
+
+impl Set {
+    fn has(self, byte: u8) -> bool {
+        self.0.get(usize::from(byte >> 6)).is_some_and(|bits| bits >> (byte & 63) & 1 == 1)
+    }
+
+    fn include(&mut self, first: u8, last: u8) {
+        for byte in first..=last {
+            if let Some(bits) = self.0.get_mut(usize::from(byte >> 6)) {
+                *bits |= 1 << (byte & 63);
+            }
+        }
+    }
+
+    fn negated(self) -> Self {
+        Self(self.0.map(|bits| !bits))
+    }
 }
 
 /// A pattern that is matched against whole texts.
@@ -105,24 +129,27 @@ impl Pattern {
         }
     }
 
-    /// The pattern as a regular expression, its stars greedy or not.
+    /// The pattern as a regular expression, its stars greedy or not. Ends early when it is longer
+    /// than one may be.
     fn regex(&self, greedy: bool) -> String {
         let mut text = String::new();
         for element in &self.0 {
+            if text.len() > REGEX_BYTES {
+                break;
+            }
             match element {
                 Element::Byte(byte) => text.push_str(&format!("\\x{byte:02x}")),
                 Element::Any => text.push('.'),
                 Element::Star => text.push_str(if greedy { ".*" } else { ".*?" }),
                 Element::Set(set) => {
                     text.push('[');
-                    let members = (0..=255_u8).zip(set.iter()).filter(|(_, member)| **member);
                     let mut empty = true;
-                    for (byte, _) in members {
+                    for byte in (0..=255_u8).filter(|byte| set.has(*byte)) {
                         text.push_str(&format!("\\x{byte:02x}"));
                         empty = false;
                     }
                     if empty {
-                        text.push_str("&&a");
+                        text.push_str("a&&b");
                     }
                     text.push(']');
                 }
@@ -132,6 +159,9 @@ impl Pattern {
     }
 
     fn build(regex: &str) -> Option<Regex> {
+        if regex.len() > REGEX_BYTES {
+            return None;
+        }
         RegexBuilder::new(regex)
             .unicode(false)
             .dot_matches_new_line(true)
@@ -162,7 +192,7 @@ fn accepts(element: &Element, byte: u8) -> bool {
     match element {
         Element::Byte(wanted) => *wanted == byte,
         Element::Any => true,
-        Element::Set(set) => set.get(usize::from(byte)).copied().unwrap_or(false),
+        Element::Set(set) => set.has(byte),
         Element::Star => false,
     }
 }
@@ -170,30 +200,21 @@ fn accepts(element: &Element, byte: u8) -> bool {
 fn ignore(element: &mut Element) {
     match element {
         Element::Byte(byte) if byte.is_ascii_alphabetic() => {
-            let mut set = Box::new([false; 256]);
+            let mut set = Set::default();
             for member in [byte.to_ascii_lowercase(), byte.to_ascii_uppercase()] {
-                include(&mut set, member, member);
+                set.include(member, member);
             }
             *element = Element::Set(set);
         }
         Element::Set(set) => {
             for (lower, upper) in (b'a'..=b'z').zip(b'A'..=b'Z') {
-                if set.get(usize::from(lower)) == Some(&true) {
-                    include(set, upper, upper);
-                } else if set.get(usize::from(upper)) == Some(&true) {
-                    include(set, lower, lower);
+                if set.has(lower) || set.has(upper) {
+                    set.include(lower, lower);
+                    set.include(upper, upper);
                 }
             }
         }
         _ => {}
-    }
-}
-
-fn include(set: &mut [bool; 256], first: u8, last: u8) {
-    for byte in first..=last {
-        if let Some(member) = set.get_mut(usize::from(byte)) {
-            *member = true;
-        }
     }
 }
 
@@ -216,7 +237,7 @@ pub(crate) fn in_class(class: &[u8], byte: u8) -> Option<bool> {
     })
 }
 
-type Parsed<'a> = Option<(Box<[bool; 256]>, &'a [u8])>;
+type Parsed<'a> = Option<(Set, &'a [u8])>;
 
 /// After `[`: the set and what follows its `]`; `None` when it is never closed.
 fn parse_set(text: &[u8]) -> Parsed<'_> {
@@ -224,23 +245,20 @@ fn parse_set(text: &[u8]) -> Parsed<'_> {
         [b'!' | b'^', rest @ ..] => (true, rest),
         _ => (false, text),
     };
-    let mut set = Box::new([false; 256]);
+    let mut set = Set::default();
     let mut first = true;
     loop {
         match rest {
             [] => return None,
             [b']', after @ ..] if !first => {
-                if negated {
-                    set.iter_mut().for_each(|member| *member = !*member);
-                }
-                return Some((set, after));
+                return Some((if negated { set.negated() } else { set }, after));
             }
             [b'[', b':', after @ ..] => {
                 let end = after.windows(2).position(|pair| pair == b":]")?;
                 let class = after.get(..end)?;
                 for byte in 0..=255_u8 {
                     if in_class(class, byte)? {
-                        include(&mut set, byte, byte);
+                        set.include(byte, byte);
                     }
                 }
                 rest = after.get(end + 2..)?;
@@ -250,11 +268,11 @@ fn parse_set(text: &[u8]) -> Parsed<'_> {
                 match after {
                     [b'-', next @ ..] if !next.starts_with(b"]") && !next.is_empty() => {
                         let (high, after) = set_byte(next)?;
-                        include(&mut set, low, high);
+                        set.include(low, high);
                         rest = after;
                     }
                     _ => {
-                        include(&mut set, low, low);
+                        set.include(low, low);
                         rest = after;
                     }
                 }

@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Case { word: Word, arms: Vec<Arm> },
     Arithmetic(Word),
     Condition(Condition),
-    Function { name: String, body: Arc<Stage> },
+    Function { name: String, body: Arc<Stage>, size: usize },
 }
 
 /// `NAME=value` or `NAME+=value`.
@@ -88,9 +88,16 @@ pub(crate) enum Condition {
     /// A test of `test` on two words, by its name.
     Binary(&'static str, Word, Word),
     /// `==` and `!=` against a pattern.
-    Pattern { text: Word, pattern: Word, equal: bool },
+    Pattern {
+        text: Word,
+        pattern: Word,
+        equal: bool,
+    },
     /// `=~`.
-    Regex { text: Word, pattern: Word },
+    Regex {
+        text: Word,
+        pattern: Word,
+    },
 }
 
 /// One redirect.
@@ -168,11 +175,29 @@ pub(crate) enum Change {
     None,
     Length,
     /// `-`, `=`, `?` and `+`; `colon` also takes an empty value for unset.
-    Unless { colon: bool, otherwise: Otherwise, word: Word },
-    Trim { end: End, longest: bool, pattern: Word },
-    Slice { offset: Word, length: Option<Word> },
-    Replace { place: Place, pattern: Word, replacement: Word },
-    Case { upper: bool, all: bool },
+    Unless {
+        colon: bool,
+        otherwise: Otherwise,
+        word: Word,
+    },
+    Trim {
+        end: End,
+        longest: bool,
+        pattern: Word,
+    },
+    Slice {
+        offset: Word,
+        length: Option<Word>,
+    },
+    Replace {
+        place: Place,
+        pattern: Word,
+        replacement: Word,
+    },
+    Case {
+        upper: bool,
+        all: bool,
+    },
 }
 
 /// What to do with a parameter that is not set.

@@ -62,9 +62,7 @@ impl Evaluator {
         let fields = self.fields(std::slice::from_ref(word), io).await?;
         match <[Vec<u8>; 1]>::try_from(fields) {
             Ok([path]) => Ok(path),
-            Err(_) => {
-                Err(Interrupt::Fail { message: "ambiguous redirect".to_owned(), status: 1 })
-            }
+            Err(_) => Err(Interrupt::Fail { message: "ambiguous redirect".to_owned(), status: 1 }),
         }
     }
 

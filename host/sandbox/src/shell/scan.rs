@@ -127,11 +127,7 @@ pub(crate) fn skip_one(text: &[u8], at: usize, depth: usize) -> Result<usize, Re
 }
 
 /// After `(`: the index after the closing parenthesis. Knows quotes, comments and here-documents.
-pub(crate) fn skip_parentheses(
-    text: &[u8],
-    mut at: usize,
-    depth: usize,
-) -> Result<usize, Refusal> {
+pub(crate) fn skip_parentheses(text: &[u8], mut at: usize, depth: usize) -> Result<usize, Refusal> {
     let mut open = 1_usize;
     let mut word_start = true;
     let mut documents: Vec<(Vec<u8>, bool)> = Vec::new();

@@ -115,7 +115,7 @@ impl Evaluator {
                 return Ok(Flow::Next);
             };
             let shown = String::from_utf8_lossy(&name).into_owned();
-            if let Some(body) = self.functions.get(&shown).cloned() {
+            if let Some(body) = self.functions.get(&shown) {
                 return self.function(&body, arguments, io).await;
             }
             if let Some(name) = builtins::find(&shown) {

@@ -61,7 +61,9 @@ pub(crate) fn parse(text: &[u8]) -> Result<List, Refusal> {
         std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, || parse_here(text))
-            .map_err(|_| Refusal::unsupported("a line this deep while the host is short of threads"))
+            .map_err(|_| {
+                Refusal::unsupported("a line this deep while the host is short of threads")
+            })
             .and_then(|thread| thread.join().unwrap_or_else(|_| Err(gave_up())))
     })
 }
@@ -108,7 +110,7 @@ impl Syntax {
         let tokens = brush_parser::uncached_tokenize_str(text, &tokenizer)
             .map_err(|error| Refusal::syntax(error.to_string()))?;
         guard(&tokens)?;
-        let tokens = split_empty_clauses(tokens);
+        let tokens = part_parentheses(split_empty_clauses(tokens));
         let program = brush_parser::parse_tokens(&tokens, &options).map_err(|error| {
             let near = near(&error, &tokens);
             Refusal::syntax(format!("{error}{near}"))
@@ -139,6 +141,30 @@ fn split_empty_clauses(tokens: Vec<Token>) -> Vec<Token> {
         }
     }
     split
+}
+
+/// `( (`: the grammar does not look at blanks and would try `((`. A newline may stand there, except
+/// within `[[ ]]`, where no `((` can.
+fn part_parentheses(tokens: Vec<Token>) -> Vec<Token> {
+    let mut parted: Vec<Token> = Vec::with_capacity(tokens.len());
+    let mut in_test = false;
+    for token in tokens {
+        match (&token, parted.last()) {
+            (Token::Word(word, _), _) if word == "[[" => in_test = true,
+            (Token::Word(word, _), _) if word == "]]" => in_test = false,
+            (Token::Operator(operator, place), Some(Token::Operator(before, end)))
+                if !in_test
+                    && operator == "("
+                    && before == "("
+                    && end.end.index < place.start.index =>
+            {
+                parted.push(Token::Operator("\n".to_owned(), place.clone()));
+            }
+            _ => {}
+        }
+        parted.push(token);
+    }
+    parted
 }
 
 /// Names the token that a syntax error is at.
@@ -179,7 +205,7 @@ fn guard(tokens: &[Token]) -> Result<(), Refusal> {
                     "select" => return Err(Refusal::unsupported("select")),
                     _ => {}
                 }
-                guard_word(word, tokens.get(index + 1))?;
+                guard_word(token, tokens.get(index + 1))?;
             }
         }
         if open > OPEN_PARENTHESES {
@@ -197,8 +223,13 @@ fn guard(tokens: &[Token]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn guard_word(word: &str, next: Option<&Token>) -> Result<(), Refusal> {
-    let redirected = matches!(next, Some(Token::Operator(operator, _)) if operator.starts_with(['<', '>']));
+fn guard_word(token: &Token, next: Option<&Token>) -> Result<(), Refusal> {
+    let word = token.to_str();
+    // Only a number that touches the operator is a descriptor, as in `2>`.
+    let redirected = next.is_some_and(|next| {
+        matches!(next, Token::Operator(operator, _) if operator.starts_with(['<', '>']))
+            && token.location().end.index == next.location().start.index
+    });
     if redirected && word.len() > 4 && word.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Refusal::unsupported(format!("file descriptor {word}")));
     }

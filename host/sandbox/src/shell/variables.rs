@@ -98,7 +98,8 @@ impl Variables {
 
     /// Makes a variable what it was when it was kept.
     pub(crate) fn put_back(&mut self, name: &str, kept: Kept) {
-        let size = |variable: &Variable| name.len() + 64 + variable.value.as_ref().map_or(0, Vec::len);
+        let size =
+            |variable: &Variable| name.len() + 64 + variable.value.as_ref().map_or(0, Vec::len);
         if let Some(now) = self.all.remove(name) {
             self.bytes -= size(&now);
         }

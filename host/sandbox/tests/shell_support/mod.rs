@@ -38,7 +38,10 @@ pub(crate) struct Corpus {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 /// Reads a corpus file: `@file`, `@dir`, `@link` and `@bytes` set files up, `> ` continues a file,
