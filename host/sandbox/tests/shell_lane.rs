@@ -220,6 +220,14 @@ fn a_files_quota_is_a_failing_command() {
 }
 
 #[test]
+fn touched_files_are_the_newest() {
+    assert_eq!(
+        stdout("echo 1 > a; echo 2 > b; [ b -nt a ] && touch a && [ a -nt b ] && find . -newer b"),
+        "./a\n",
+    );
+}
+
+#[test]
 fn names_are_sorted_and_hold_programs_and_commands() {
     let lane = Lane::new(Arc::new(Scripted::default()));
     let names = lane.programs();
