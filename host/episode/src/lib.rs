@@ -1,7 +1,7 @@
 //! The life of an episode: queue, run, seal, grade, record.
 //!
 //! This room introduces `runtime`, `gateway` and `sandbox` to each other; the adapters between
-//! their traits live here and nowhere else ([`adapt`]).
+//! their traits live here and nowhere else (`adapt`).
 //!
 //! What it promises:
 //! - An episode that [`run()`](run::run) tells of is recorded, durably, with its ending and its

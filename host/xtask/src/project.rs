@@ -96,10 +96,11 @@ pub(crate) fn setup(profile: Profile, home: Option<PathBuf>) -> Result<Host> {
 fn build_host(profile: Profile) -> Result<PathBuf> {
     say("compiling the host (the first time takes many minutes on a small machine)");
     let mut command = cargo();
-    command.args(["build", "--package", "fulgurite"]);
-    if profile == Profile::Release {
-        command.arg("--release");
-    }
+    match profile {
+        // The same selection as the tests', so that dependencies are compiled once for both.
+        Profile::Dev => command.args(["build", "--workspace", "--all-targets"]),
+        Profile::Release => command.args(["build", "--package", "fulgurite", "--release"]),
+    };
     check(&mut command)?;
     let folder = match profile {
         Profile::Dev => "debug",
