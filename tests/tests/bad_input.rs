@@ -34,8 +34,8 @@ fn files_that_are_missing_or_wrong_are_named() {
     let tasks = project.plain_tasks(1);
     let tasks = tasks.to_str().unwrap();
     fails(&project, &run("solve", "nowhere.jsonl", "empty"), 2, &["nowhere.jsonl"]);
-    fails(&project, &run("./nowhere.wasm", tasks, "empty"), 1, &["nowhere.wasm"]);
-    fails(&project, &run("solv", tasks, "empty"), 1, &["solv", "solve"]);
+    fails(&project, &run("./nowhere.wasm", tasks, "empty"), 3, &["nowhere.wasm"]);
+    fails(&project, &run("solv", tasks, "empty"), 3, &["solv", "solve"]);
     fails(&project, &run("solve", tasks, "orcle"), 2, &["orcle", "oracle"]);
     fails(&project, &run("solve", tasks, "script:none.jsonl"), 4, &["none.jsonl"]);
     fails(&project, &run("solve", tasks, "gguf:none.gguf"), 4, &["none.gguf"]);
@@ -117,6 +117,6 @@ fn names_and_folders_for_new_plugins_are_checked() {
 fn an_oracle_without_references_says_so() {
     let project = Project::new();
     let tasks = project.tasks(&[json!({ "id": "a", "input": "b", "grading": { "answer": "c" } })]);
-    let (report, code) = project.run(&run("solve", tasks.to_str().unwrap(), "oracle")[1..]);
-    assert_ne!(code, 0, "{report}");
+    let arguments = run("solve", tasks.to_str().unwrap(), "oracle");
+    fails(&project, &arguments, 2, &["references", "`solve`"]);
 }

@@ -69,7 +69,7 @@ async fn a_refused_key_is_a_policy_error_and_no_zero() {
     let server = server(ResponseTemplate::new(401).set_body_string("who are you?")).await;
     let project = Project::new();
     let (report, code, _) = run(&project, &server.uri(), None).await;
-    assert_eq!((report["dropped"].as_u64(), code), (Some(1), 5), "{report}");
+    assert_eq!((report["dropped"].as_u64(), code), (Some(1), 4), "{report}");
     assert_eq!(report["kinds"]["policy-error"], 1);
     assert_eq!(report["mean_reward"], Value::Null);
 }

@@ -79,8 +79,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Reads the configuration file, if there is one, and lets the flags override it.
-    pub(crate) fn resolve(flags: &args::Run) -> Result<Self> {
-        let (file, folder) = read(flags.config.as_deref())?;
+    pub(crate) fn resolve(flags: &args::Run, project: &Path) -> Result<Self> {
+        let (file, folder) = read(flags.config.as_deref(), project)?;
         // Paths in the file are relative to the file; paths in flags to where one stands.
         let from_file = |path: PathBuf| folder.join(path);
         let mut limits = file.limits;
@@ -163,10 +163,11 @@ fn required<T>(value: Option<T>, name: &str) -> Result<T> {
 }
 
 /// The configuration, and the folder its paths are relative to.
-fn read(path: Option<&Path>) -> Result<(FileConfig, PathBuf)> {
+fn read(path: Option<&Path>, project: &Path) -> Result<(FileConfig, PathBuf)> {
+    let of_project = project.join(FILE);
     let path = match path {
         Some(path) => path,
-        None if Path::new(FILE).is_file() => Path::new(FILE),
+        None if of_project.is_file() => of_project.as_path(),
         None => return Ok((FileConfig::default(), PathBuf::new())),
     };
     let text = std::fs::read_to_string(path)
@@ -252,7 +253,7 @@ mod tests {
         )
         .unwrap();
         let line = format!("--config {} -n 3 --limit fuel=1G", file.display());
-        let settings = Settings::resolve(&flags(&line)).unwrap();
+        let settings = Settings::resolve(&flags(&line), Path::new(".")).unwrap();
         assert_eq!(settings.samples, 3);
         assert_eq!(settings.tasks, folder.path().join("t.jsonl"));
         assert_eq!((settings.limits.turns, settings.limits.fuel), (5, 1_000_000_000));
@@ -270,7 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_its_flag() {
-        let error = Settings::resolve(&flags("--harness x --policy oracle")).unwrap_err();
+        let error =
+            Settings::resolve(&flags("--harness x --policy oracle"), Path::new(".")).unwrap_err();
         assert!(error.to_string().contains("--tasks"), "{error}");
     }
 

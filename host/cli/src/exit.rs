@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use fulgurite_episode::{dataset::DatasetError, limits::LimitError};
+use fulgurite_registry::RegistryError;
 use fulgurite_runtime::{LoadError, audit::AuditError, harness::DescribeError};
 
 /// Something failed.
@@ -50,6 +51,7 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
         (has::<LoadError>(error), PLUGIN),
         (has::<AuditError>(error), PLUGIN),
         (has::<DescribeError>(error), PLUGIN),
+        (has::<RegistryError>(error), PLUGIN),
         (has::<Policy>(error), POLICY),
         (has::<Episodes>(error), EPISODES),
     ];

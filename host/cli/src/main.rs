@@ -70,13 +70,9 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         }
         Command::Doctor => commands::doctor::run(&places, output),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "fulgurite",
-                &mut std::io::stdout().lock(),
-            );
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "fulgurite", &mut script);
+            output.text(String::from_utf8_lossy(&script).trim_end())
         }
     }
 }

@@ -16,14 +16,29 @@ pub(crate) fn text<const N: usize>(
     heads: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    let mut table = empty();
+    table.set_header(heads);
+    filled(table, rows)
+}
+
+/// Names and values, without a heading.
+pub(crate) fn pairs(rows: impl IntoIterator<Item = [String; 2]>) -> String {
+    filled(empty(), rows)
+}
+
+fn empty() -> Table {
     let mut table = Table::new();
     table
         .load_style(UTF8_BORDERS_ONLY)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width())
-        .set_header(heads);
+        .set_width(width());
+    table
+}
+
+fn filled<const N: usize>(mut table: Table, rows: impl IntoIterator<Item = [String; N]>) -> String {
     for row in rows {
-        table.add_row(row.map(|cell| escape(&cell, Lines::Escape).into_owned()));
+        // Line breaks stay within the cell's borders.
+        table.add_row(row.map(|cell| escape(&cell, Lines::Keep).into_owned()));
     }
     table.to_string()
 }

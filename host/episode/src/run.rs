@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fulgurite_runtime::clock::Cancellation;
-use fulgurite_trace::{EpisodeRef, EpisodeWriter, StoreError};
+use fulgurite_trace::{EpisodeRef, EpisodeWriter, FailureKind, StoreError};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -123,20 +123,19 @@ impl Worker {
                 writer: writer.clone(),
             };
             let Attempted { kind, usage, after } = attempt.run().await?;
-            let verdict = match after {
-                After::Scored { total, passed } => Verdict::Scored { total, passed },
-                After::Unscored => Verdict::Unscored,
+            let (kind, verdict, reason) = match after {
+                After::Scored { total, passed } => (kind, Verdict::Scored { total, passed }, None),
+                After::Unscored => (kind, Verdict::Unscored, None),
                 After::Alarm { reason } => {
-                    tracing::warn!(task = task.id, ?episode, reason, "an episode needs its owner");
-                    writer.fail(reason).await?;
-                    Verdict::Alarm
+                    writer.fail(reason.clone()).await?;
+                    (kind, Verdict::Alarm, Some(reason))
                 }
                 After::Cancelled => {
                     writer.cancel().await?;
-                    Verdict::Cancelled
+                    (FailureKind::Cancelled, Verdict::Cancelled, None)
                 }
                 After::Retry { reason } if tries < self.plan.attempts => {
-                    tracing::debug!(task = task.id, ?episode, reason, "an attempt is repeated");
+                    tracing::debug!(task = task.id, %episode, reason, "an attempt is repeated");
                     episode = writer.retry(reason).await?;
                     tries += 1;
                     tokio::select! {
@@ -147,9 +146,8 @@ impl Worker {
                     continue;
                 }
                 After::Retry { reason } => {
-                    tracing::warn!(task = task.id, ?episode, reason, "an episode is dropped");
-                    writer.abandon(reason).await?;
-                    Verdict::Dropped
+                    writer.abandon(reason.clone()).await?;
+                    (kind, Verdict::Dropped, Some(reason))
                 }
             };
             return Ok(EpisodeResult {
@@ -157,6 +155,7 @@ impl Worker {
                 task_id: task.id.clone(),
                 kind,
                 verdict,
+                reason,
                 turns: usage.turns,
                 prompt_tokens: usage.prompt_tokens,
                 completion_tokens: usage.completion_tokens,

@@ -14,8 +14,10 @@ pub struct EpisodeResult {
     pub task_id: String,
     /// How it ended.
     pub kind: FailureKind,
-    /// Whether it counts, and why not.
+    /// Whether it counts.
     pub verdict: Verdict,
+    /// Why it does not count, for people: hostile text, escape before showing.
+    pub reason: Option<String>,
     /// Model calls of the last attempt.
     pub turns: u32,
     /// Tokens of the last attempt that the model read.
@@ -166,7 +168,7 @@ const Z: f64 = 1.959_963_984_540_054;
 
 /// Mean over tasks of their share of passed episodes. The interval is Wilson's (1927) where each
 /// task has one episode; with more, episodes of a task are not independent, and it is the normal
-/// interval over tasks.
+/// interval over tasks, or Wilson's again where no task differs from another.
 fn pass_at_1<'a>(groups: impl Iterator<Item = &'a Group> + Clone) -> Option<Estimate> {
     let tasks = groups.clone().count() as f64;
     if tasks == 0.0 {
@@ -174,7 +176,8 @@ fn pass_at_1<'a>(groups: impl Iterator<Item = &'a Group> + Clone) -> Option<Esti
     }
     let shares = groups.clone().map(|group| f64::from(group.passed) / f64::from(group.scored));
     let value = shares.clone().sum::<f64>() / tasks;
-    let half_and_centre = if groups.clone().all(|group| group.scored == 1) {
+    let shares_differ = shares.clone().any(|share| (share - value).abs() > f64::EPSILON);
+    let half_and_centre = if !shares_differ || groups.clone().all(|group| group.scored == 1) {
         let spread = 1.0 + Z * Z / tasks;
         let centre = (value + Z * Z / (2.0 * tasks)) / spread;
         let root = (value * (1.0 - value) / tasks + Z * Z / (4.0 * tasks * tasks)).sqrt();
@@ -198,6 +201,7 @@ mod tests {
             task_id: task.to_string(),
             kind: FailureKind::Completed,
             verdict: Verdict::Scored { total, passed: total >= 1.0 },
+            reason: None,
             turns: 1,
             prompt_tokens: 10,
             completion_tokens: 5,

@@ -106,6 +106,6 @@ fn text(report: &Report) -> String {
         };
         [import.name.clone(), verdict.to_owned(), import.why.clone()]
     });
-    let about = table::text(["", ""], rows);
+    let about = table::pairs(rows);
     format!("{about}\n{}", table::text(["import", "verdict", "why"], imports))
 }

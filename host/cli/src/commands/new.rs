@@ -50,8 +50,18 @@ pub(crate) fn run(new: &New, output: Output) -> Result<()> {
     }
     let done = serde_json::json!({ "folder": folder });
     output.result(&done, |_| {
+        let component = format!("{name}/{name}.wasm");
+        let try_it = match new.kind {
+            NewKind::Harness => format!(
+                "fulgurite run --harness {component} --reward exact-match --tasks \
+                 {name}/tasks.jsonl --policy oracle"
+            ),
+            NewKind::Reward => {
+                format!("fulgurite reward check {component} --tasks {name}/tasks.jsonl")
+            }
+        };
         format!(
-            "made {name}\nnext:\n  fulgurite build {name}\n  fulgurite inspect {name}/{name}.wasm"
+            "made {name}\nnext:\n  fulgurite build {name}\n  fulgurite inspect {component}\n  {try_it}"
         )
     })
 }

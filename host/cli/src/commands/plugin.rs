@@ -175,7 +175,7 @@ fn fields(plugin: &Value) -> String {
         };
         [name.clone(), value]
     });
-    table::text(["", ""], rows)
+    table::pairs(rows)
 }
 
 fn list(registry: &Registry, output: Output) -> Result<()> {

@@ -37,6 +37,7 @@ pub(crate) fn run(command: &TasksCommand, places: &Places, output: Output) -> Re
 fn write(tasks: &[fulgurite_trace::Task], file: &Path) -> Result<()> {
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let problem = || format!("cannot write {}", file.display());
+    std::fs::create_dir_all(folder).with_context(problem)?;
     // Renamed into place, so that nobody ever reads half a file.
     let mut scratch = tempfile::NamedTempFile::new_in(folder).with_context(problem)?;
     for task in tasks {

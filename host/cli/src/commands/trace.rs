@@ -123,9 +123,20 @@ fn last_attempt(store: &Store, run: &str, text: &str) -> Result<EpisodeSummary> 
 
 fn export(store: &Store, run: &str, file: Option<&Path>, output: Output) -> Result<()> {
     match file {
-        None => Ok(canonical::export(store, run, &mut std::io::stdout().lock())?),
+        None => match canonical::export(store, run, &mut std::io::stdout().lock()) {
+            // Whoever read has seen enough.
+            Err(canonical::ExportError::Write(error))
+                if error.kind() == std::io::ErrorKind::BrokenPipe =>
+            {
+                Ok(())
+            }
+            done => Ok(done?),
+        },
         Some(file) => {
             let problem = || format!("cannot write {}", file.display());
+            if let Some(folder) = file.parent() {
+                std::fs::create_dir_all(folder).with_context(problem)?;
+            }
             let mut writer = BufWriter::new(File::create(file).with_context(problem)?);
             canonical::export(store, run, &mut writer)?;
             let written = writer.into_inner().map_err(std::io::IntoInnerError::into_error);

@@ -119,6 +119,9 @@ async fn load(
     }
     let (_, programs) = host.programs(Some(&plan.programs)).await?;
     let tasks: Vec<Arc<Task>> = dataset.tasks.into_iter().map(Arc::new).collect();
+    if plan.policy == "oracle" {
+        check_references(&tasks, &description.name)?;
+    }
     let policy = policy::open(&plan.policy, &plan.policy_options, &tasks).await?;
     let name = policy.info().name.clone();
     if !plan.policy_name.is_empty() && plan.policy_name != name {
@@ -148,6 +151,22 @@ async fn load(
         store: None,
     };
     Ok(Equipped { plan, equipment })
+}
+
+/// Found here, once, rather than in every episode.
+fn check_references(tasks: &[Arc<Task>], harness: &str) -> Result<()> {
+    let known = |task: &&Arc<Task>| {
+        ["text", "native"].iter().any(|format| task.references_for(harness, format).is_some())
+    };
+    match tasks.iter().filter(|task| !known(task)).count() {
+        0 => Ok(()),
+        lacking => bail!(exit::Usage(format!(
+            "{lacking} of {} tasks have no reference replies for the harness `{harness}`, which \
+             the policy `oracle` answers with\n  mend: add `references` to the task file under \
+             that name, or choose another policy",
+            tasks.len()
+        ))),
+    }
 }
 
 fn gateway_settings(plan: &Plan) -> GatewaySettings {

@@ -13,10 +13,12 @@ use anyhow::{Context as _, Result, bail};
 use fulgurite_episode::{
     plan::Plan,
     run::{RunEnd, run as run_episodes},
-    summary::{Summary, Tally},
+    summary::{EpisodeResult, Summary, Tally, Verdict},
 };
 use fulgurite_runtime::clock::Cancellation;
-use fulgurite_trace::{EpisodeRef, QueuedEpisode, RunRecord, RunStatus, Store};
+use fulgurite_trace::{
+    EpisodeRef, EpisodeSummary, FailureKind, QueuedEpisode, RunRecord, RunStatus, State, Store,
+};
 use tokio::sync::mpsc;
 
 use crate::{args, config::Settings, exit, output::Output, place::Places};
@@ -30,16 +32,66 @@ pub(crate) async fn run(flags: &args::Run, places: &Places, output: Output) -> R
         None => begin(flags, places, output).await?,
     };
     let plan = Arc::new(equipped.plan);
-    let (summary, end) =
-        watch(&store, &run, Arc::clone(&plan), equipped.equipment, missing, output).await?;
+    let (tally, first) = recorded(&store, &run)?;
+    let (summary, first, end) = watch(
+        Watched { store: &store, run: &run, tally, first },
+        Arc::clone(&plan),
+        equipped.equipment,
+        missing,
+        output,
+    )
+    .await?;
     report::show(&run, &plan, &summary, places, output)?;
-    verdict(&run, &summary, end)
+    verdict(&run, &summary, first.as_deref(), end)
+}
+
+/// What a run is watched with.
+struct Watched<'a> {
+    store: &'a Store,
+    run: &'a str,
+    /// What is recorded already.
+    tally: Tally,
+    /// The first reason why an episode does not count.
+    first: Option<String>,
+}
+
+/// The episodes of an earlier run that are recorded to their end.
+fn recorded(store: &Store, run: &str) -> Result<(Tally, Option<String>)> {
+    let mut tally = Tally::default();
+    let mut first = None;
+    for summary in store.resume_plan(run)?.recorded {
+        let EpisodeSummary { episode, task_id, state, kind, total, reason, .. } = summary;
+        let kind = kind.unwrap_or(FailureKind::SandboxError);
+        let verdict = match (state, total) {
+            (State::Scored, Some(total)) => {
+                let scores = store.scores(run, episode)?;
+                let reached = scores.first().is_some_and(|score| score.total >= 1.0);
+                Verdict::Scored { total, passed: reached && kind == FailureKind::Completed }
+            }
+            (State::Dropped, _) => Verdict::Dropped,
+            _ => Verdict::Alarm,
+        };
+        if first.is_none() {
+            first.clone_from(&reason);
+        }
+        tally.add(&EpisodeResult {
+            episode,
+            task_id,
+            kind,
+            verdict,
+            reason,
+            turns: u32::try_from(summary.turns).unwrap_or(u32::MAX),
+            prompt_tokens: summary.prompt_tokens,
+            completion_tokens: summary.completion_tokens,
+        });
+    }
+    Ok((tally, first))
 }
 
 type Prepared = (Store, Equipped, String, Vec<EpisodeRef>);
 
 async fn begin(flags: &args::Run, places: &Places, output: Output) -> Result<Prepared> {
-    let settings = Settings::resolve(flags)
+    let settings = Settings::resolve(flags, &places.project)
         .map_err(|error| error.context(exit::Usage("the run is not fully described".to_owned())))?;
     let store = Store::open(&places.store)?;
     let mut equipped = equip::equip(settings, places, output).await?;
@@ -83,13 +135,13 @@ async fn resume(run: &str, flags: &args::Run, places: &Places, output: Output) -
 
 /// Runs the episodes, shows progress, counts results and listens for Ctrl-C.
 async fn watch(
-    store: &Store,
-    run: &str,
+    watched: Watched<'_>,
     plan: Arc<Plan>,
     equipment: fulgurite_episode::Equipment,
     missing: Vec<EpisodeRef>,
     output: Output,
-) -> Result<(Summary, RunEnd)> {
+) -> Result<(Summary, Option<String>, RunEnd)> {
+    let Watched { store, run, mut tally, mut first } = watched;
     let (sender, mut results) = mpsc::channel(1024);
     let stop = Cancellation::new();
     let began = Instant::now();
@@ -97,8 +149,10 @@ async fn watch(
     let listening = tokio::spawn(listen(stop.clone(), run.to_owned(), output));
     let running =
         tokio::spawn(run_episodes(plan, Arc::new(equipment), missing.into_iter(), stop, sender));
-    let mut tally = Tally::default();
     while let Some(result) = results.recv().await {
+        if first.is_none() {
+            first.clone_from(&result.reason);
+        }
         tally.add(&result);
         progress.tell(&result, &tally);
     }
@@ -112,7 +166,7 @@ async fn watch(
     let recorded = store.finish_run(run, status).await;
     let end = ended.with_context(|| format!("run {run} was stopped"))?;
     recorded?;
-    Ok((tally.summary(began.elapsed(), cpu_time()), end))
+    Ok((tally.summary(began.elapsed(), cpu_time()), first, end))
 }
 
 /// The first Ctrl-C drains, the second one stops at once.
@@ -153,20 +207,30 @@ pub(crate) fn resolve_run(store: &Store, name: &str) -> Result<String> {
     }
 }
 
-fn verdict(run: &str, summary: &Summary, end: RunEnd) -> Result<()> {
+fn verdict(run: &str, summary: &Summary, first: Option<&str>, end: RunEnd) -> Result<()> {
     if end == RunEnd::Stopped {
         bail!(exit::Interrupted(format!(
             "the run was stopped; go on with: fulgurite run --resume {run}"
         )));
     }
-    if summary.dropped + summary.alarms > 0 {
-        bail!(exit::Episodes(format!(
-            "{} episodes were dropped and {} need their owner\n  mend: look at them with: \
-             fulgurite trace list {run}",
-            summary.dropped, summary.alarms
-        )));
+    let lost = summary.dropped + summary.alarms;
+    if lost == 0 {
+        return Ok(());
     }
-    Ok(())
+    let episodes = if lost == 1 { "episode does" } else { "episodes do" };
+    let text = format!(
+        "{lost} {episodes} not count: {} dropped (the infrastructure failed), {} broken (a reward, \
+         or a harness before it reached the model)\n  the first reason: {}\n  mend: look at them \
+         with: fulgurite trace list {run}",
+        summary.dropped,
+        summary.alarms,
+        first.unwrap_or("none was recorded"),
+    );
+    let policy_failed = summary.kinds.get(FailureKind::PolicyError.name()).copied().unwrap_or(0);
+    if policy_failed == summary.episodes {
+        bail!(exit::Policy(text));
+    }
+    bail!(exit::Episodes(text))
 }
 
 fn cpu_time() -> Duration {

@@ -1,7 +1,7 @@
 //! Live progress of a run, on standard error.
 
 use fulgurite_episode::summary::{EpisodeResult, Tally, Verdict};
-use fulgurite_trace::FailureKind;
+use fulgurite_trace::escape::{Lines, escape};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Output;
@@ -63,11 +63,12 @@ impl Progress {
 fn remark(result: &EpisodeResult) -> Option<String> {
     let problem = match result.verdict {
         Verdict::Dropped => "was dropped",
-        Verdict::Alarm => "needs its owner",
+        Verdict::Alarm => "needs your attention",
         _ => return None,
     };
-    let EpisodeResult { episode, task_id, kind, .. } = result;
-    let task_id = task_id.escape_debug();
-    let kind = if *kind == FailureKind::Completed { FailureKind::RewardError } else { *kind };
-    Some(format!("task {}.{} ({task_id}) {problem}: {kind}", episode.task, episode.sample))
+    let EpisodeResult { episode, task_id, reason, .. } = result;
+    let (task, sample) = (episode.task, episode.sample);
+    let reason: String = reason.as_deref().unwrap_or_default().chars().take(400).collect();
+    let text = format!("episode {task}.{sample} ({task_id}) {problem}: {reason}");
+    Some(escape(&text, Lines::Escape).into_owned())
 }

@@ -59,7 +59,7 @@ fn text(report: &Report<'_>) -> String {
     rows.push(["tokens".to_owned(), format!("{read} read, {written} written")]);
     rows.push(["time".to_owned(), format!("{wall_s:.2} s wall, {cpu_s:.2} s CPU")]);
     rows.push(["traces".to_owned(), report.store.display().to_string()]);
-    let table = table::text(["", ""], rows);
+    let table = table::pairs(rows);
     let run = report.run;
     format!(
         "{table}\nnext:\n  fulgurite trace show {run} 0\n  fulgurite trace list {run}\n  fulgurite \

@@ -77,8 +77,12 @@ impl Grader {
             return Err(ExecError::Invalid("connected programs take arguments, no line".into()));
         };
         let program = argv.first().and_then(|name| self.programs.get(name)).ok_or_else(|| {
+            let wanted = argv.first().map_or("", String::as_str);
             let known = self.programs.names().join(", ");
-            ExecError::Invalid(format!("no such program; there are: {known}"))
+            ExecError::Invalid(format!(
+                "no program `{wanted}` is registered (there are: {known}); `cargo xtask setup` \
+                 registers python, `fulgurite plugin add FILE --kind program` others"
+            ))
         })?;
         let wanted = request.timeout_ms.map_or(u64::MAX, |milliseconds| {
             u64::from(milliseconds).saturating_mul(self.limits.fuel_per_millisecond)

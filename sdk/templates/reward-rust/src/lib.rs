@@ -13,13 +13,14 @@ struct Grading {
 #[derive(Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Config {
-    /// What each turn after the first costs.
+    /// What each turn after the first costs. An episode passes at 1, so any cost makes passing
+    /// a matter of the first turn.
     turn_cost: f64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { turn_cost: 0.01 }
+        Self { turn_cost: 0.0 }
     }
 }
 
