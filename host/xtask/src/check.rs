@@ -11,7 +11,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let host = project::setup(Profile::Dev, Some(home.clone()))?;
     check(
         cargo()
-            .args(["test", "--workspace"])
+            .args(["test", "--workspace", "--no-fail-fast"])
             .args(arguments)
             .env("FULGURITE_HOME", &home)
             .env("FULGURITE_BINARY", &host.binary),
