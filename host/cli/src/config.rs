@@ -12,6 +12,9 @@ use crate::args;
 /// The default name of the configuration file.
 const FILE: &str = "fulgurite.toml";
 
+/// More episodes of one task than anyone compares.
+const MOST_SAMPLES: u32 = 1_000_000;
+
 /// `fulgurite.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +134,9 @@ impl Settings {
             if value == 0 {
                 bail!("`{name}` is 0; it must be at least 1");
             }
+        }
+        if self.samples > MOST_SAMPLES {
+            bail!("`samples` is {}; it can be {MOST_SAMPLES} at most", self.samples);
         }
         if !(0.0..=100.0).contains(&self.temperature) {
             bail!("`temperature` is {}; it must lie between 0 and 100", self.temperature);

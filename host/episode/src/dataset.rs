@@ -10,7 +10,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fs::File,
     io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use fulgurite_trace::{Digest, Task, Workspace};
@@ -152,12 +152,22 @@ impl Rows<'_> {
 }
 
 fn parse(text: &str, folder: &Path) -> Result<Task, String> {
+    // Some editors begin a file with this mark.
+    let text = text.trim_start_matches('\u{feff}');
     let mut task: Task = serde_json::from_str(text).map_err(|error| {
         // serde_json counts lines within the row, which is always 1.
         error.to_string().replace(" at line 1 column", ", column")
     })?;
     if task.id.is_empty() {
         return Err("the id is empty".to_owned());
+    }
+    if let Workspace::Files(files) = &task.workspace
+        && let Some(path) = files.keys().find(|path| !is_inside(path))
+    {
+        return Err(format!(
+            "the workspace file `{}` is not a relative path within the workspace",
+            path.escape_debug()
+        ));
     }
     if let Workspace::Folder(path) = &mut task.workspace {
         *path = folder.join(&path);
@@ -166,6 +176,12 @@ fn parse(text: &str, folder: &Path) -> Result<Task, String> {
         }
     }
     Ok(task)
+}
+
+/// Whether a path names something within the folder it is relative to.
+fn is_inside(path: &str) -> bool {
+    !path.is_empty()
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[cfg(test)]
@@ -198,6 +214,10 @@ mod tests {
             (b"{\"id\":\"\",\"input\":\"\"}", "the id is empty"),
             (b"{", "EOF"),
             (b"\xff", "not UTF-8"),
+            (
+                b"{\"id\":\"a\",\"input\":\"\",\"workspace\":{\"files\":{\"../x\":\"\"}}}",
+                "not a relative path",
+            ),
             (
                 b"{\"id\":\"a\",\"input\":\"\",\"workspace\":{\"folder\":\"nowhere\"}}",
                 "does not exist",

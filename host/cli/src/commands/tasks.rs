@@ -4,6 +4,7 @@ use std::{io::Write as _, path::Path};
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_episode::dataset;
+use fulgurite_trace::escape::{Lines, escape};
 use serde_json::json;
 
 use crate::{
@@ -54,7 +55,7 @@ fn check(file: &Path, output: Output) -> Result<()> {
     let bad: Vec<String> = dataset.skipped.iter().map(ToString::to_string).collect();
     let found = json!({ "tasks": dataset.tasks.len(), "digest": dataset.digest, "bad": bad });
     output.result(&found, |_| {
-        let mut text = bad.join("\n");
+        let mut text = escape(&bad.join("\n"), Lines::Keep).into_owned();
         if !text.is_empty() {
             text.push('\n');
         }
