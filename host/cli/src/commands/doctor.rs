@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 
-use crate::{guest, output::Output, place::Places, table};
+use crate::{guest, host::registry, output::Output, place::Places, table};
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,6 +53,7 @@ pub(crate) fn run(places: &Places, output: Output) -> Result<()> {
         guests(),
         python(),
         writable("plugins", &places.home),
+        registered(places),
         writable("compiled code", &places.cache),
     ];
     for (what, file) in [
@@ -165,6 +166,28 @@ fn writable(what: &'static str, folder: &Path) -> Check {
     let usable = fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).is_ok();
     let mend = "the folder cannot be written; mend its owner and mode".to_owned();
     Check::new(what, folder.display().to_string(), (!usable).then_some((Verdict::Missing, mend)))
+}
+
+/// Whether what ships is registered.
+fn registered(places: &Places) -> Check {
+    const SHIPPED: [&str; 6] =
+        ["coder", "solve", "tests-pass", "exact-match", "length-penalty", "python"];
+    let known = match registry(places).list() {
+        Ok(known) => known,
+        Err(error) => {
+            let mend = "`fulgurite plugin verify` tells more".to_owned();
+            return Check::new("registry", error.to_string(), Some((Verdict::Missing, mend)));
+        }
+    };
+    let lacking: Vec<_> = SHIPPED
+        .into_iter()
+        .filter(|name| !known.iter().any(|plugin| plugin.name.as_str() == *name))
+        .collect();
+    let problem = (!lacking.is_empty()).then(|| {
+        let mend = format!("not registered: {}; cargo xtask setup", lacking.join(", "));
+        (Verdict::Small, mend)
+    });
+    Check::new("registry", format!("{} plugins", known.len()), problem)
 }
 
 fn artifact(what: &'static str, file: &Path) -> Check {
