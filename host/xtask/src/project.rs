@@ -47,8 +47,9 @@ pub(crate) fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root());
-    // What `cargo xtask` sets for itself must not reach other workspaces.
-    for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "RUSTUP_TOOLCHAIN"] {
+    // What `cargo xtask` sets for itself must not reach other workspaces. The toolchain must:
+    // cargo starts rustc in the folder of each crate, and some crates bring a toolchain file.
+    for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
         command.env_remove(name);
     }
     command
