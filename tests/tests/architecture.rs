@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, process::Command};
 
 /// Which room may name which. Everything may name `trace`.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
@@ -12,6 +12,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("fulgurite-runtime", &["trace"]),
     ("fulgurite-sandbox", &["trace"]),
     ("fulgurite-trace", &[]),
+    ("fulgurite-train", &["model", "policy", "trace"]),
     ("xtask", &[]),
 ];
 

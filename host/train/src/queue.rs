@@ -1,0 +1,172 @@
+//! Groups that are being sampled, across updates and restarts.
+//!
+//! In synchronous training all groups of a step begin together and are taken together. In
+//! asynchronous training more are active than an update takes: it takes those that were complete
+//! first, and the rest is carried over. Episodes themselves are in the store of traces; here is
+//! only which belong together and which are missing, in whole numbers, so that a checkpoint can
+//! hold it ([`crate::checkpoint::State::queue`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// Groups in hand. A group is named by a running number, since a task comes once in every pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupQueue {
+    /// Episodes of a group.
+    size: u32,
+    /// The number of the next group.
+    next: u32,
+    /// How many groups were completed.
+    completed: u64,
+    active: BTreeMap<u32, Active>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Active {
+    task: u32,
+    version: u64,
+    done: BTreeSet<u32>,
+    /// The place in the order of completion.
+    completed: Option<u64>,
+}
+
+/// A group that an update takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub group: u32,
+    /// Its task.
+    pub task: u32,
+    /// The policy version when it began.
+    pub version: u64,
+}
+
+/// An episode that is still to be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Missing {
+    /// The number of its group.
+    pub group: u32,
+    /// Its task.
+    pub task: u32,
+    /// Its place in the group.
+    pub sample: u32,
+}
+
+impl GroupQueue {
+    /// An empty queue of groups of `size` episodes.
+    pub const fn new(size: u32) -> Self {
+        Self { size, next: 0, completed: 0, active: BTreeMap::new() }
+    }
+
+    /// Begins a group of a task at a policy version; answers its number.
+    pub fn begin(&mut self, task: u32, version: u64) -> u32 {
+        let group = self.next;
+        self.next = self.next.saturating_add(1);
+        let completed = (self.size == 0).then_some(self.completed);
+        self.active.insert(group, Active { task, version, done: BTreeSet::new(), completed });
+        group
+    }
+
+    /// An episode has its final record, be it graded or dropped. Telling it again changes nothing.
+    pub fn done(&mut self, group: u32, sample: u32) {
+        let Some(active) = self.active.get_mut(&group) else { return };
+        if sample < self.size {
+            active.done.insert(sample);
+        }
+        let whole = u32::try_from(active.done.len()).is_ok_and(|done| done == self.size);
+        if whole && active.completed.is_none() {
+            active.completed = Some(self.completed);
+            self.completed = self.completed.saturating_add(1);
+        }
+    }
+
+    /// Takes the `count` groups that were complete first; none while there are fewer.
+    pub fn take(&mut self, count: usize) -> Option<Vec<Taken>> {
+        let mut complete: Vec<(u64, u32)> = self
+            .active
+            .iter()
+            .filter_map(|(group, active)| Some((active.completed?, *group)))
+            .collect();
+        if complete.len() < count {
+            return None;
+        }
+        complete.sort_unstable();
+        let taken = complete.into_iter().take(count).filter_map(|(_, group)| {
+            let Active { task, version, .. } = self.active.remove(&group)?;
+            Some(Taken { group, task, version })
+        });
+        Some(taken.collect())
+    }
+
+    /// Groups in hand.
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Episodes that are still to be run, oldest group first: what a resumed run starts with.
+    pub fn missing(&self) -> Vec<Missing> {
+        self.active
+            .iter()
+            .flat_map(|(group, active)| {
+                let open = (0..self.size).filter(|sample| !active.done.contains(sample));
+                open.map(|sample| Missing { group: *group, task: active.task, sample })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_group_is_taken_once_in_the_order_of_completion_whatever_is_restarted(
+            order in prop::collection::vec((0..6_u32, 0..3_u32), 0..80),
+            count in 1..4_usize,
+        ) {
+            let mut queue = GroupQueue::new(3);
+            for task in 0..6 {
+                queue.begin(task + 100, 7);
+            }
+            let mut done = BTreeMap::<u32, BTreeSet<u32>>::new();
+            let mut completed = Vec::new();
+            let mut taken = Vec::new();
+            for (group, sample) in order {
+                queue.done(group, sample);
+                let own = done.entry(group).or_default();
+                if own.insert(sample) && own.len() == 3 {
+                    completed.push(group);
+                }
+                let saved = serde_json::to_value(&queue).unwrap();
+                queue = serde_json::from_value(saved).unwrap();
+                for group in queue.take(count).into_iter().flatten() {
+                    prop_assert_eq!((group.task, group.version), (group.group + 100, 7));
+                    taken.push(group.group);
+                }
+            }
+            prop_assert_eq!(&taken[..], &completed[..completed.len() / count * count]);
+            prop_assert_eq!(queue.active(), 6 - taken.len());
+            let missing = queue.missing();
+            for group in (0..6).filter(|group| !taken.contains(group)) {
+                let known = done.get(&group).map_or(0, BTreeSet::len);
+                prop_assert_eq!(missing.iter().filter(|one| one.group == group).count(), 3 - known);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_after_groups_are_taken() {
+        let mut queue = GroupQueue::new(1);
+        let first = queue.begin(5, 0);
+        queue.done(first, 0);
+        assert_eq!(queue.take(1), Some(vec![Taken { group: 0, task: 5, version: 0 }]));
+        assert_eq!(queue.take(1), None);
+        assert_eq!(queue.begin(5, 1), 1);
+    }
+}
