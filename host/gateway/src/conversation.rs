@@ -189,8 +189,7 @@ impl Conversation {
             Input::Messages(new) => (new, false),
             Input::Tokens(_) => (Vec::new(), true),
         };
-        let Wish { temperature, stop, .. } = wish;
-        let asked = Asked { new, ids: asked_ids, raw, temperature, stop };
+        let asked = Asked { new, ids: asked_ids, raw, temperature: wish.temperature };
         let stream = options.wants_stream();
         Ok(PendingReply::start(session.clone(), claim, asked, reservation, request, stream))
     }

@@ -4,9 +4,9 @@
 //! and changes nothing, [`Transcript::accept`] takes what the policy said. Between them the
 //! conversation is as it was, and so it stays when the call fails.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use fulgurite_policy::{ChatFormat, FormatError, Prompt};
+use fulgurite_policy::{ChatFormat, FormatError, Prompt, keep_known};
 use fulgurite_trace::{Message, Role, ToolDefinition, entry::SegmentOrigin};
 
 use crate::{History, check};
@@ -36,6 +36,8 @@ pub(crate) struct Transcript {
 #[derive(Debug, Clone, Default)]
 struct Line {
     messages: Vec<Message>,
+    /// Replies that a stop string cut, as the policy said them, by their place in `messages`.
+    uncut: BTreeMap<usize, Message>,
     /// The segment's ids; none when they are not known.
     ids: Option<Vec<u32>>,
 }
@@ -52,11 +54,13 @@ struct Mark {
 }
 
 /// The exact tokens of a call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Exact<'a> {
     pub(crate) prompt: &'a [u32],
     pub(crate) response: &'a [u32],
     pub(crate) ended: bool,
+    /// The reply as the ids spell it, where a stop string cut it.
+    pub(crate) uncut: Option<Message>,
 }
 
 /// What the trace is told of an accepted reply.
@@ -126,15 +130,23 @@ impl Transcript {
         history: History,
         format: Option<&dyn ChatFormat>,
     ) -> Result<Prompt, FormatError> {
-        let whole = || self.current.messages.iter().chain(new).cloned().collect::<Vec<_>>();
-        let Some(format) = format else { return Ok(Prompt::Messages(whole().into())) };
-        match (history, &self.current.ids) {
+        let Some(format) = format else {
+            let whole = self.current.messages.iter().chain(new);
+            return Ok(Prompt::Messages(whole.cloned().collect()));
+        };
+        let render = || {
+            let whole: Vec<Message> = self.current.as_said().chain(new).cloned().collect();
+            format.render(&whole, &self.tools)
+        };
+        let ids = match (history, &self.current.ids) {
             (History::AppendOnly, Some(ids)) => {
                 let next = format.render_continuation(new, &self.tools, self.ended)?;
-                Ok(Prompt::Tokens(ids.iter().copied().chain(next).collect()))
+                [ids.as_slice(), &next].concat()
             }
-            _ => Ok(Prompt::Tokens(format.render(&whole(), &self.tools)?.into())),
-        }
+            (History::Faithful, Some(ids)) => keep_known(format, ids, render()?),
+            (_, None) => render()?,
+        };
+        Ok(Prompt::Tokens(ids.into()))
     }
 
     /// Takes the reply to `new` as turn `turn` of the episode.
@@ -143,12 +155,14 @@ impl Transcript {
         turn: u32,
         new: Vec<Message>,
         reply: Message,
-        exact: Option<Exact<'_>>,
+        mut exact: Option<Exact<'_>>,
     ) -> Accepted {
+        let uncut = exact.as_mut().and_then(|exact| exact.uncut.take());
         let context = self.extend_ids(exact);
         let mut messages = self.current.messages.split_off(self.recorded);
         messages.extend(new);
         self.current.messages.extend(messages.iter().cloned());
+        self.current.uncut.extend(uncut.map(|uncut| (self.current.messages.len(), uncut)));
         self.current.messages.push(reply);
         self.recorded = self.current.messages.len();
         self.fresh = false;
@@ -168,7 +182,7 @@ impl Transcript {
 
     /// Within a segment the ids only grow; a prompt that does not extend them begins a new one.
     fn extend_ids(&mut self, exact: Option<Exact<'_>>) -> Option<Vec<u32>> {
-        let Some(Exact { prompt, response, ended }) = exact else {
+        let Some(Exact { prompt, response, ended, .. }) = exact else {
             self.forget_ids();
             return None;
         };
@@ -206,6 +220,8 @@ impl Transcript {
         let ids = line.ids.as_ref().zip(mark.ids);
         let ids = ids.and_then(|(ids, length)| ids.get(..length)).map(<[u32]>::to_vec);
         let messages = line.messages.iter().take(mark.messages).cloned().collect();
+        let uncut = line.uncut.range(..mark.messages);
+        let uncut = uncut.map(|(place, message)| (*place, message.clone())).collect();
         let marks = self
             .marks
             .iter()
@@ -215,7 +231,7 @@ impl Transcript {
         Some(Self {
             system: self.system.clone(),
             tools: Arc::clone(&self.tools),
-            current: Line { messages, ids },
+            current: Line { messages, uncut, ids },
             past: Vec::new(),
             marks,
             recorded: mark.messages,
@@ -231,7 +247,7 @@ impl Transcript {
     /// Replaces the history; `messages` follow the system message.
     pub(crate) fn restart(&mut self, messages: Vec<Message>, reason: String) {
         let messages = self.system.iter().cloned().chain(messages).collect();
-        let line = Line { messages, ids: None };
+        let line = Line { messages, ..Line::default() };
         let replaced = std::mem::replace(&mut self.current, line);
         if self.marks.iter().any(|mark| mark.line == self.past.len()) {
             self.past.push(replaced);
@@ -280,8 +296,16 @@ impl Transcript {
 }
 
 impl Line {
+    /// The messages, replies as the policy said them: stop strings end a reply, but the ids
+    /// hold them.
+    fn as_said(&self) -> impl Iterator<Item = &Message> {
+        let messages = self.messages.iter().enumerate();
+        messages.map(|(place, message)| self.uncut.get(&place).unwrap_or(message))
+    }
+
     fn size(&self) -> usize {
-        let text: usize = self.messages.iter().map(check::size).sum();
+        let messages = self.messages.iter().chain(self.uncut.values());
+        let text: usize = messages.map(check::size).sum();
         text + self.ids.as_ref().map_or(0, Vec::len) * size_of::<u32>()
     }
 }

@@ -7,8 +7,8 @@
 //! - **Token in, token out.** For token-level policies the host keeps the ids of every
 //!   conversation. What the policy sampled is what the next turn's prefix holds: within a segment
 //!   the recorded contexts and responses, one after another, are exactly what the policy was
-//!   asked with. With [`History::Faithful`] the chat template decides and a rendering that does
-//!   not extend the ids begins a new segment; with [`History::AppendOnly`] one linear
+//!   asked with. With [`History::Faithful`] the chat template decides, and a rendering that does
+//!   not spell what the ids spell begins a new segment; with [`History::AppendOnly`] one linear
 //!   conversation is exactly one segment.
 //! - **Durable before release.** [`PendingReply::finish`] answers only once the turn, and every
 //!   earlier entry of the episode, is committed. Chunks before it are provisional.

@@ -59,7 +59,6 @@ pub(crate) struct Asked {
     /// Whether the harness asked with raw ids.
     pub(crate) raw: bool,
     pub(crate) temperature: f32,
-    pub(crate) stop: Vec<String>,
 }
 
 impl PendingReply {

@@ -5,8 +5,10 @@ use std::{num::NonZeroU32, time::Duration};
 /// How token histories grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum History {
-    /// The chat template renders the whole history each turn. Where the rendering extends the
-    /// ids so far, the segment goes on; where it does not, a new segment begins.
+    /// The chat template renders the whole history each turn. Where the rendering begins with
+    /// what the ids so far spell, these ids are kept as they were sampled (in whichever pieces,
+    /// with whichever end token, with a stop string that the message lacks) and the segment goes
+    /// on; where it does not (the template drops earlier thinking), a new segment begins.
     #[default]
     Faithful,
     /// The history only grows: one linear conversation is exactly one segment.

@@ -2,7 +2,7 @@
 
 use fulgurite_policy::{PolicyReply, SampledReply};
 use fulgurite_trace::{
-    EntryBody, FinishReason, Part, Role, SampledTokens, Turn, Usage, VersionSpan,
+    EntryBody, FinishReason, Message, Part, Role, SampledTokens, Turn, Usage, VersionSpan,
 };
 
 use crate::{
@@ -71,10 +71,11 @@ impl Session {
         answered: Answered,
     ) -> Written {
         let Answered { reply, version, latency_ms, retries } = answered;
-        let ended = has_end_token(line, &asked, &reply);
+        let ended = has_end_token(line, &reply);
+        let uncut = uncut(line, &reply);
         let PolicyReply { mut message, finish, mut usage, tokens } = reply;
         message.role = Role::Assistant;
-        let Asked { new, ids, raw, temperature, .. } = asked;
+        let Asked { new, ids, raw, temperature } = asked;
         // A message-level policy that reports no prompt leaves the context unknown, and a turn
         // with half of its tokens is worse than one without.
         let sampled = tokens.filter(|sampled| ids.is_some() || !sampled.prompt.is_empty());
@@ -86,7 +87,7 @@ impl Session {
         };
         let exact = sampled.as_ref().map(|sampled| {
             count(&mut usage, prompt.len(), sampled.response.len());
-            Exact { prompt: &prompt, response: &sampled.response, ended }
+            Exact { prompt: &prompt, response: &sampled.response, ended, uncut }
         });
         let accepted = {
             let mut transcript = lock(&line.transcript);
@@ -129,26 +130,31 @@ impl Session {
 }
 
 /// Whether the policy ended the reply by its end token. It did not when the reply was cut off or
-/// ended by a stop string, which the ids still spell although the message does not.
-fn has_end_token(line: &Line, asked: &Asked, reply: &PolicyReply) -> bool {
-    if matches!(reply.finish, FinishReason::Length | FinishReason::Filtered) {
-        return false;
+/// ended by a stop string.
+fn has_end_token(line: &Line, reply: &PolicyReply) -> bool {
+    match (line.model.policy.chat_format(), &reply.tokens) {
+        (Some(format), Some(sampled)) => {
+            sampled.response.last().is_some_and(|last| format.is_end(*last))
+        }
+        _ => !matches!(reply.finish, FinishReason::Length | FinishReason::Filtered),
     }
-    let (Some(format), Some(sampled)) = (line.model.policy.chat_format(), &reply.tokens) else {
-        return true;
-    };
-    if asked.stop.is_empty() {
-        return true;
+}
+
+/// The reply as its ids spell it, where its message is less: cut at a stop string.
+fn uncut(line: &Line, reply: &PolicyReply) -> Option<Message> {
+    let format = line.model.policy.chat_format()?;
+    let mut message = format.parse(&reply.tokens.as_ref()?.response);
+    message.role = Role::Assistant;
+    message.metadata.clone_from(&reply.message.metadata);
+    // The ids of calls are the policy's to give; parsing cannot know them.
+    let calls = message.parts.iter_mut().filter_map(|part| match part {
+        Part::ToolCall(call) => Some(call),
+        _ => None,
+    });
+    for (call, known) in calls.zip(reply.message.tool_calls()) {
+        call.id.clone_from(&known.id);
     }
-    let spelled = format.parse(&sampled.response);
-    !spelled.parts.iter().any(|part| {
-        let text = match part {
-            Part::Text(text) | Part::Thinking(text) => text,
-            Part::ToolCall(call) => &call.arguments,
-            Part::ToolResult(_) => return false,
-        };
-        asked.stop.iter().any(|stop| text.contains(stop.as_str()))
-    })
+    (message.parts != reply.message.parts).then_some(message)
 }
 
 /// Usage is never less than the tokens that are there to see.

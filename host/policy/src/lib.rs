@@ -23,7 +23,7 @@ mod spec;
 mod tokenizer;
 mod tool_calls;
 
-pub use chat::TemplateFormat;
+pub use chat::{TemplateFormat, keep_known};
 pub use engine::EngineOptions;
 pub use fixed::{Constant, FixedReply, Gate};
 pub use gguf::ModelError;
@@ -38,4 +38,4 @@ pub use policy::{
 };
 pub use script::{Script, ScriptError, ScriptKey};
 pub use spec::{PolicySpec, SpecError};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{ModelFolder, Tokenizer};

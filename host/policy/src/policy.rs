@@ -200,4 +200,11 @@ pub trait ChatFormat: Send + Sync {
 
     /// Plain text as ids, without special tokens.
     fn encode(&self, text: &str) -> Vec<u32>;
+
+    /// Appends the bytes that a token stands for; nothing for tokens that are never seen (markers
+    /// between messages, padding) and for ids that are no token.
+    fn spell(&self, id: u32, bytes: &mut Vec<u8>);
+
+    /// Whether this token ends a reply.
+    fn is_end(&self, id: u32) -> bool;
 }

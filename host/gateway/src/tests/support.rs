@@ -178,8 +178,10 @@ impl Policy for Silent {
 }
 
 pub(super) const END: u32 = 5;
-const THINK: u32 = 6;
+pub(super) const THINK: u32 = 6;
 const THOUGHT: u32 = 7;
+/// A second token that ends a reply, which rendering never uses.
+pub(super) const OTHER_END: u32 = 8;
 const BYTE: u32 = 100;
 /// An id that stands for two bytes, which rendering never uses: as when a model samples a text
 /// in other pieces than the tokenizer would cut.
@@ -256,7 +258,7 @@ impl ChatFormat for Bytes {
             match id {
                 THINK => thinks = true,
                 THOUGHT => thinks = false,
-                END => break,
+                END | OTHER_END => break,
                 id => {
                     let into = if thinks { &mut thinking } else { &mut text };
                     match id.checked_sub(PAIR) {
@@ -277,6 +279,18 @@ impl ChatFormat for Bytes {
 
     fn encode(&self, text: &str) -> Vec<u32> {
         bytes(text).collect()
+    }
+
+    fn spell(&self, id: u32, bytes: &mut Vec<u8>) {
+        match (id.checked_sub(PAIR), id.checked_sub(BYTE)) {
+            (Some(pair), _) => bytes.extend([(pair >> 8) as u8, pair as u8]),
+            (None, Some(byte)) => bytes.push(byte as u8),
+            (None, None) => {}
+        }
+    }
+
+    fn is_end(&self, id: u32) -> bool {
+        id == END || id == OTHER_END
     }
 }
 
@@ -312,7 +326,7 @@ impl Babbler {
             ids.extend(bytes(&stop[0]));
             return (ids, FinishReason::Stop);
         }
-        ids.push(END);
+        ids.push(if seed & 4 == 4 { OTHER_END } else { END });
         let most = usize::try_from(max_tokens).unwrap();
         let finish = if ids.len() > most { FinishReason::Length } else { FinishReason::Stop };
         ids.truncate(most);

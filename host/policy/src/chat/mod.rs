@@ -15,7 +15,9 @@
 //! is an error, never a leak.
 //!
 //! What follows from it: a template that *searches* a text (`'</think>' in content`) finds
-//! nothing. Thinking and tool calls are therefore handed to the template apart from the text.
+//! nothing, where transformers' would. Thinking and tool calls are therefore handed to the
+//! template apart from the text. Everything else is rendered byte by byte as transformers does
+//! (`tests/golden/make_chat.py` holds what is compared).
 //!
 //! # What a hostile template can do
 //!
@@ -24,7 +26,9 @@
 //! the memory of the process: minijinja has no bound for that. It is the one part of a model file
 //! that needs trust.
 
+mod filters;
 mod json;
+mod known;
 mod parse;
 mod template;
 mod texts;
@@ -33,13 +37,14 @@ use std::sync::Arc;
 
 use fulgurite_trace::{Message, Part, Role, ToolDefinition};
 
+pub use self::known::keep_known;
 pub(crate) use self::parse::{THINK_CLOSE, THINK_OPEN, TOOL_CALL_OPEN};
 use self::{
-    parse::{ParsedReply, parse_reply},
+    parse::{CallStyle, ParsedReply, parse_reply},
     template::Template,
     texts::{Piece, Texts},
 };
-use crate::{ChatFormat, FormatError, Tokenizer};
+use crate::{ChatFormat, FormatError, Tokenizer, tokenizer};
 
 /// The longest template.
 const MAXIMUM_TEMPLATE: usize = 256 << 10;
@@ -54,6 +59,8 @@ const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message.r
 pub struct TemplateFormat {
     tokenizer: Arc<Tokenizer>,
     template: Template,
+    /// How the model writes tool calls; none where its template knows no tools.
+    calls: Option<CallStyle>,
 }
 
 impl TemplateFormat {
@@ -67,17 +74,36 @@ impl TemplateFormat {
         let begin = begin.and_then(|id| tokenizer.spelling(id)).unwrap_or_default();
         let end = tokenizer.end_spelling().unwrap_or_default();
         let template = Template::new(source, begin, end)?;
-        Ok(Self { tokenizer, template })
+        let calls = template.knows_tools().then(|| CallStyle::of(source));
+        Ok(Self { tokenizer, template, calls })
+    }
+
+    /// The format of tiny models: every byte a token, a marker before and behind each message.
+    pub fn byte_level() -> Result<Self, FormatError> {
+        Self::new(Arc::new(Tokenizer::byte_level()), Some(tokenizer::BYTE_TEMPLATE))
+    }
+
+    /// With the switch for thinking that some templates have (`enable_thinking`); as the template
+    /// has it where there is none.
+    #[must_use]
+    pub fn with_thinking(mut self, thinking: Option<bool>) -> Self {
+        self.template.set_thinking(thinking);
+        self
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
     }
 
     /// Whether the template knows tools.
     pub fn native_tools(&self) -> bool {
-        self.template.knows_tools()
+        self.calls.is_some()
     }
 
     /// The message that a text spells. `turn` makes the ids of tool calls unique.
     pub(crate) fn parse_text(&self, text: &str, turn: u32) -> Message {
-        let ParsedReply { thinking, text, calls } = parse_reply(text, self.native_tools());
+        let ParsedReply { thinking, text, calls } = parse_reply(text, self.calls);
         let mut parts = Vec::new();
         if !thinking.is_empty() {
             parts.push(Part::Thinking(thinking));
@@ -109,14 +135,10 @@ impl TemplateFormat {
     }
 
     fn encode_pieces(&self, pieces: &[Piece]) -> Vec<u32> {
-        let mut ids = Vec::new();
-        for piece in pieces {
-            match piece {
-                Piece::Template(text) => ids.extend(self.tokenizer.encode_template(text)),
-                Piece::Text(_, text) => ids.extend(self.tokenizer.encode(text)),
-            }
-        }
-        ids
+        self.tokenizer.encode_parts(pieces.iter().map(|piece| match piece {
+            Piece::Template(text) => tokenizer::Part::Template(text),
+            Piece::Text(_, text) => tokenizer::Part::Text(text),
+        }))
     }
 }
 
@@ -168,8 +190,19 @@ impl ChatFormat for TemplateFormat {
     fn encode(&self, text: &str) -> Vec<u32> {
         self.tokenizer.encode(text)
     }
+
+    fn spell(&self, id: u32, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self.tokenizer.bytes(id));
+    }
+
+    fn is_end(&self, id: u32) -> bool {
+        self.tokenizer.is_end(id)
+    }
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+pub(crate) mod golden_tests;
+#[cfg(test)]
+mod known_tests;
+#[cfg(test)]
 mod tests;

@@ -19,13 +19,35 @@ pub(crate) struct ParsedReply {
     pub(crate) calls: Vec<ToolCall>,
 }
 
+/// How a model writes tool calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallStyle {
+    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them, as Qwen does.
+    Tagged,
+    /// The whole reply is `{"name": …, "parameters": {…}}`, as with Llama 3.
+    Bare,
+}
+
+impl CallStyle {
+    /// The style of a template that knows tools.
+    pub(super) fn of(template: &str) -> Self {
+        let bare = template.contains("\"parameters\": ") && !template.contains(TOOL_CALL_OPEN);
+        if bare { Self::Bare } else { Self::Tagged }
+    }
+}
+
 /// Takes a reply apart: `<think>…</think>` at its beginning is thinking (also where the template
-/// already opened it, and where it was cut off before its end); `<tool_call>{…}</tool_call>` are
-/// calls, if the model has tools; everything else is text, kept as it is where there are no calls.
-pub(crate) fn parse_reply(reply: &str, tools: bool) -> ParsedReply {
+/// already opened it, and where it was cut off before its end); calls are found where there is a
+/// style of them; everything else is text, kept as it is where there are no calls.
+pub(super) fn parse_reply(reply: &str, calls: Option<CallStyle>) -> ParsedReply {
     let (thinking, rest) = split_thinking(reply);
     let thinking = thinking.trim_matches('\n').to_owned();
-    if !tools || !rest.contains(TOOL_CALL_OPEN) {
+    if calls == Some(CallStyle::Bare)
+        && let Some(call) = bare_call(rest.trim())
+    {
+        return ParsedReply { thinking, text: String::new(), calls: vec![call] };
+    }
+    if calls != Some(CallStyle::Tagged) || !rest.contains(TOOL_CALL_OPEN) {
         return ParsedReply { thinking, text: rest.to_owned(), calls: Vec::new() };
     }
     let mut text = String::new();
@@ -39,7 +61,7 @@ pub(crate) fn parse_reply(reply: &str, tools: bool) -> ParsedReply {
         let end = inner.find(TOOL_CALL_CLOSE).unwrap_or(inner.len());
         let end = inner.find(TOOL_CALL_OPEN).map_or(end, |next| end.min(next));
         let (body, behind) = inner.split_at(end);
-        calls.push(parse_call(body.trim()));
+        calls.push(parse_call(body.trim(), "arguments"));
         rest = behind.strip_prefix(TOOL_CALL_CLOSE).unwrap_or(behind);
     }
     text.push_str(rest);
@@ -56,7 +78,16 @@ fn split_thinking(reply: &str) -> (&str, &str) {
     }
 }
 
-fn parse_call(body: &str) -> ToolCall {
+/// The call that a whole reply is; none for JSON that is something else.
+fn bare_call(body: &str) -> Option<ToolCall> {
+    let object = serde_json::from_str::<serde_json::Map<String, Value>>(body).ok()?;
+    object.get("name")?.as_str()?;
+    object.get("parameters")?.as_object()?;
+    Some(parse_call(body, "parameters"))
+}
+
+/// The call that an object spells whose arguments are called `key`.
+fn parse_call(body: &str, key: &str) -> ToolCall {
     let broken = |problem: String| ToolCall {
         id: String::new(),
         name: String::new(),
@@ -69,24 +100,24 @@ fn parse_call(body: &str) -> ToolCall {
         Err(error) => return broken(format!("the call is no JSON object: {error}")),
     };
     let name = object.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let Some(value) = object.get("arguments") else {
-        return ToolCall { name, ..broken("the call has no `arguments`".to_owned()) };
+    let Some(value) = object.get(key) else {
+        return ToolCall { name, ..broken(format!("the call has no `{key}`")) };
     };
     let arguments = match value {
         // Some models write the arguments as a string that holds JSON.
         Value::String(text) => text.clone(),
-        value => as_written(body, value).unwrap_or_else(|| value.to_string()),
+        value => as_written(body, key, value).unwrap_or_else(|| value.to_string()),
     };
     let problem = problem(&name, &arguments);
     ToolCall { id: String::new(), name, arguments, problem }
 }
 
 /// The arguments exactly as the model wrote them: the stretch of the body behind some
-/// `"arguments":` that reads as this value.
-fn as_written(body: &str, value: &Value) -> Option<String> {
-    const KEY: &str = "\"arguments\"";
-    body.match_indices(KEY).find_map(|(at, _)| {
-        let rest = body.get(at + KEY.len()..)?.trim_start().strip_prefix(':')?.trim_start();
+/// `"key":` that reads as this value.
+fn as_written(body: &str, key: &str, value: &Value) -> Option<String> {
+    let key = format!("\"{key}\"");
+    body.match_indices(&key).find_map(|(at, _)| {
+        let rest = body.get(at + key.len()..)?.trim_start().strip_prefix(':')?.trim_start();
         let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         let read = stream.next()?.ok()?;
         (read == *value).then(|| rest.get(..stream.byte_offset()))?.map(str::to_owned)
@@ -98,7 +129,7 @@ mod tests {
     use super::*;
 
     fn parsed(reply: &str) -> ParsedReply {
-        parse_reply(reply, true)
+        parse_reply(reply, Some(CallStyle::Tagged))
     }
 
     #[test]
@@ -163,9 +194,27 @@ mod tests {
     }
 
     #[test]
+    fn a_bare_call_is_the_whole_reply() {
+        let bare = |reply| parse_reply(reply, Some(CallStyle::Bare));
+        let reply = bare(" {\"name\": \"bash\", \"parameters\": {\"command\" :\"ls\"}}\n");
+        assert_eq!((reply.text.as_str(), reply.calls.len()), ("", 1));
+        assert_eq!(reply.calls[0].name, "bash");
+        assert_eq!(reply.calls[0].arguments, "{\"command\" :\"ls\"}");
+        assert_eq!(reply.calls[0].problem, None);
+        for text in [
+            "{\"name\": \"bash\"}",
+            "{\"name\": 1, \"parameters\": {}}",
+            "so: {\"name\": \"f\"}",
+            "{}",
+        ] {
+            assert_eq!((bare(text).text.as_str(), bare(text).calls.len()), (text, 0));
+        }
+    }
+
+    #[test]
     fn a_model_without_tools_calls_none() {
         let text = "<tool_call>{}</tool_call>";
-        assert_eq!(parse_reply(text, false).text, text);
+        assert_eq!(parse_reply(text, None).text, text);
     }
 
     proptest::proptest! {
@@ -174,9 +223,10 @@ mod tests {
             proptest::sample::select(vec!["<think>", "</think>", "<tool_call>", "</tool_call>",
                 "{\"name\":\"f\",\"arguments\":{", "}", "\"", "é", "\n", " x "]), 0..20)) {
             let reply = parts.concat();
-            let tools = parse_reply(&reply, true);
+            let tools = parse_reply(&reply, Some(CallStyle::Tagged));
+            parse_reply(&reply, Some(CallStyle::Bare));
             proptest::prop_assert!(tools.calls.len() <= 20);
-            let none = parse_reply(&reply, false);
+            let none = parse_reply(&reply, None);
             proptest::prop_assert!(none.calls.is_empty());
         }
     }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use fulgurite_trace::{Message, ToolCall, ToolDefinition};
+use fulgurite_trace::{Message, Role, ToolCall, ToolDefinition};
 use minijinja::{
     Environment, Error, ErrorKind, Value,
     syntax::SyntaxConfig,
     value::{Serde, ValueKind},
 };
+use regex::Regex;
 use serde_json::{Map, Value as Json, json};
 
-use super::{json::to_json, texts::Texts};
+use super::{filters::add_text_filters, texts::Texts};
 use crate::{
     FormatError,
     flat::{FlatMessage, flatten},
@@ -28,6 +29,8 @@ const SCHEMA_WORDS: [&str; 8] =
 pub(super) struct Template {
     environment: Environment<'static>,
     knows_tools: bool,
+    /// Whether the model is to think, for templates that have a switch for it.
+    thinking: Option<bool>,
 }
 
 /// Whether a text spells a special token.
@@ -44,11 +47,37 @@ impl Template {
             Err(Error::new(ErrorKind::InvalidOperation, text))
         });
         environment.add_function("strftime_now", |format: String| strftime_fixed(&format));
+        // In Python a text is a sequence of characters, and an object one of its names.
+        environment.add_test("iterable", |value: Value| value.try_iter().is_ok());
+        environment.add_test("sequence", |value: Value| {
+            matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
+        });
         environment.add_global("bos_token", begin.to_owned());
         environment.add_global("eos_token", end.to_owned());
-        environment.add_template_owned(NAME, source.to_owned()).map_err(failed)?;
-        let names = environment.get_template(NAME).map_err(failed)?.undeclared_variables(false);
-        Ok(Self { environment, knows_tools: names.contains("tools") })
+        let source = without_generation_marks(source)?;
+        environment.add_template_owned(NAME, source).map_err(failed)?;
+        let mut template = Self { environment, knows_tools: false, thinking: None };
+        template.knows_tools = template.writes_tools();
+        Ok(template)
+    }
+
+    pub(super) fn set_thinking(&mut self, thinking: Option<bool>) {
+        self.thinking = thinking;
+    }
+
+    /// Whether the tools of a conversation are in its rendering.
+    fn writes_tools(&self) -> bool {
+        const TOOL: &str = "a tool's name";
+        let texts = Arc::new(Texts::default());
+        let tool = ToolDefinition {
+            name: TOOL.to_owned(),
+            description: "-".to_owned(),
+            parameters: "{\"type\": \"object\", \"properties\": {}}".to_owned(),
+        };
+        let question = [Message::text(Role::User, "-")];
+        let rendered = self.render(&question, &[tool], &texts, &|_| false);
+        let written = rendered.and_then(|rendered| texts.reveal(&rendered));
+        written.is_ok_and(|written| written.contains(TOOL))
     }
 
     pub(super) fn knows_tools(&self) -> bool {
@@ -78,16 +107,34 @@ impl Template {
             .iter()
             .map(|definition| tool(definition, texts, is_special))
             .collect::<Result<Vec<Json>, _>>()?;
-        let context = json!({
+        let mut context = json!({
             "messages": messages,
             "tools": if tools.is_empty() { Json::Null } else { Json::Array(tools) },
+            "documents": null,
             "add_generation_prompt": true,
         });
+        if let (Some(thinking), Some(context)) = (self.thinking, context.as_object_mut()) {
+            context.insert("enable_thinking".to_owned(), json!(thinking));
+        }
         environment
             .get_template(NAME)
             .and_then(|template| template.render(Value::from(Serde(&context))))
             .map_err(failed)
     }
+}
+
+/// The template without the marks that tell transformers which text the assistant generates:
+/// what they enclose is rendered as if they were not there.
+fn without_generation_marks(source: &str) -> Result<String, FormatError> {
+    const MARK: &str = r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}";
+    let marks = Regex::new(MARK).map_err(|error| FormatError(error.to_string()))?;
+    // A condition that always holds keeps the blanks around as the mark does.
+    let unmarked = marks.replace_all(source, |found: &regex::Captures<'_>| {
+        let group = |number| found.get(number).map_or("", |group| group.as_str());
+        let statement = if group(2).is_empty() { "if true" } else { "endif" };
+        format!("{{%{} {statement} {}%}}", group(1), group(3))
+    });
+    Ok(unmarked.into_owned())
 }
 
 fn failed(error: Error) -> FormatError {
@@ -112,7 +159,10 @@ fn message(
     object.insert("role".to_owned(), json!(flat.role));
     object.insert("content".to_owned(), json!(content));
     if !flat.thinking.is_empty() {
-        object.insert("reasoning_content".to_owned(), json!(texts.hide(flat.thinking)));
+        // The second is an older name, which transformers gives too.
+        let thinking = texts.hide(flat.thinking);
+        object.insert("reasoning_content".to_owned(), json!(thinking));
+        object.insert("thinking".to_owned(), json!(thinking));
     }
     if !flat.calls.is_empty() {
         let calls = flat.calls.iter().map(|call| tool_call(call, texts, is_special)).collect();
@@ -189,104 +239,6 @@ fn hidden(value: Json, texts: &Texts, is_special: IsSpecial<'_>) -> Result<Json,
     })
 }
 
-/// Filters and methods that look into texts: they are given the texts, and what they give is a
-/// text again.
-fn add_text_filters(environment: &mut Environment<'static>, texts: &Arc<Texts>) {
-    let known = texts.clone();
-    environment.set_unknown_method_callback(move |state, value, method, arguments| {
-        let call = minijinja_contrib::pycompat::unknown_method_callback;
-        match value.as_str() {
-            Some(text) if Texts::hides(text) => {
-                let plain = Value::from(revealed(&known, text)?);
-                let arguments = arguments
-                    .iter()
-                    .map(|argument| match argument.as_str() {
-                        Some(text) => revealed(&known, text).map(Value::from),
-                        None => Ok(argument.clone()),
-                    })
-                    .collect::<Result<Vec<_>, _>>()?;
-                let result = call(state, &plain, method, &arguments)?;
-                hidden_again(&known, result, text)
-            }
-            _ => call(state, value, method, arguments),
-        }
-    });
-    let known = texts.clone();
-    environment.add_filter("trim", move |text: String, characters: Option<String>| {
-        let plain = revealed(&known, &text)?;
-        let trimmed = match characters {
-            Some(characters) => plain.trim_matches(|c| characters.contains(c)),
-            None => plain.trim(),
-        };
-        if Texts::hides(&text) {
-            hidden_again(&known, Value::from(trimmed), &text)
-        } else {
-            Ok(Value::from(trimmed))
-        }
-    });
-    let known = texts.clone();
-    environment.add_filter("replace", move |text: String, from: String, to: String| {
-        let result = revealed(&known, &text)?.replace(&from, &to);
-        if Texts::hides(&text) {
-            hidden_again(&known, Value::from(result), &text)
-        } else {
-            Ok(Value::from(result))
-        }
-    });
-    let known = texts.clone();
-    environment.add_filter("tojson", move |value: Value, options: minijinja::value::Kwargs| {
-        let indent = options.get::<Option<usize>>("indent")?;
-        // Python's other options change nothing here.
-        let _ = (options.get::<Option<bool>>("ensure_ascii")?, options.get::<Value>("separators"));
-        options.assert_all_used()?;
-        let json = serde_json::to_value(&value).map_err(|error| {
-            Error::new(ErrorKind::BadSerialization, "the value is no JSON").with_source(error)
-        })?;
-        let json = shown(json, &known)?;
-        let text = to_json(&json, indent)
-            .ok_or_else(|| Error::new(ErrorKind::BadSerialization, "the value is no JSON"))?;
-        Ok::<_, Error>(known.hide(text))
-    });
-}
-
-fn revealed(texts: &Texts, text: &str) -> Result<String, Error> {
-    texts.reveal(text).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.0))
-}
-
-/// A result made from a hidden text: its strings are hidden, unless nothing changed.
-fn hidden_again(texts: &Texts, result: Value, original: &str) -> Result<Value, Error> {
-    match result.kind() {
-        ValueKind::String => {
-            let text = result.as_str().unwrap_or_default();
-            let same = revealed(texts, original)? == text;
-            Ok(Value::from(if same { original.to_owned() } else { texts.hide(text) }))
-        }
-        ValueKind::Seq | ValueKind::Iterable => result
-            .try_iter()?
-            .map(|item| hidden_again(texts, item, original))
-            .collect::<Result<Vec<_>, _>>()
-            .map(Value::from),
-        _ => Ok(result),
-    }
-}
-
-/// The value with its texts in place of their placeholders.
-fn shown(value: Json, texts: &Texts) -> Result<Json, Error> {
-    Ok(match value {
-        Json::String(text) => Json::String(revealed(texts, &text)?),
-        Json::Array(values) => {
-            let values = values.into_iter().map(|value| shown(value, texts));
-            Json::Array(values.collect::<Result<_, _>>()?)
-        }
-        Json::Object(fields) => {
-            let fields = fields.into_iter();
-            let fields = fields.map(|(name, value)| Ok((name, shown(value, texts)?)));
-            Json::Object(fields.collect::<Result<_, Error>>()?)
-        }
-        other => other,
-    })
-}
-
 /// `strftime` of one fixed date, 26 July 2024, noon: the date that Llama's template falls back
 /// to. A real clock would make equal runs differ.
 fn strftime_fixed(format: &str) -> String {
@@ -297,20 +249,34 @@ fn strftime_fixed(format: &str) -> String {
             text.push(character);
             continue;
         }
-        match characters.next() {
-            Some('Y') => text.push_str("2024"),
-            Some('y') => text.push_str("24"),
-            Some('m') => text.push_str("07"),
-            Some('d') => text.push_str("26"),
-            Some('B') => text.push_str("July"),
-            Some('b') => text.push_str("Jul"),
-            Some('A') => text.push_str("Friday"),
-            Some('a') => text.push_str("Fri"),
-            Some('H') => text.push_str("12"),
-            Some('M' | 'S') => text.push_str("00"),
-            Some('%') | None => text.push('%'),
-            Some(other) => text.extend(['%', other]),
-        }
+        // `%-d` is `%d` without its zero.
+        let (code, bare) = match characters.next() {
+            Some('-') => (characters.next(), true),
+            other => (other, false),
+        };
+        let written = match code {
+            Some('Y') => "2024",
+            Some('y') => "24",
+            Some('m') => "07",
+            Some('d' | 'e') => "26",
+            Some('j') => "208",
+            Some('B') => "July",
+            Some('b' | 'h') => "Jul",
+            Some('A') => "Friday",
+            Some('a') => "Fri",
+            Some('H' | 'I') => "12",
+            Some('p') => "PM",
+            Some('M' | 'S') => "00",
+            Some('F') => "2024-07-26",
+            Some('T') => "12:00:00",
+            Some('%') | None => "%",
+            Some(other) => {
+                text.extend(['%', other]);
+                continue;
+            }
+        };
+        let trimmed = written.strip_prefix('0').filter(|_| bare);
+        text.push_str(trimmed.unwrap_or(written));
     }
     text
 }
