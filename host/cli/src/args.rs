@@ -84,6 +84,9 @@ Examples:
     /// Look at what was recorded
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Set two runs side by side: what got better, what got worse, and how sure that is
+    #[command(after_help = "Example:\n  fulgurite compare 20261130-151700-3f9a last")]
+    Compare(Compare),
     /// Measure this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -334,6 +337,14 @@ pub(crate) enum TraceCommand {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The first run, or `last`
+    pub(crate) before: String,
+    /// The second run, or `last`
+    pub(crate) after: String,
 }
 
 #[derive(Debug, Subcommand)]

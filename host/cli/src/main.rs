@@ -62,6 +62,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Plugin(command) => asynchronous(commands::plugin::run(&command, &places, output)),
         Command::Tasks(command) => commands::tasks::run(&command, &places, output),
         Command::Trace(command) => commands::trace::run(&command, &places, output),
+        Command::Compare(compare) => commands::compare::run(&compare, &places, output),
         Command::Bench(BenchCommand::Episodes { episodes, alive }) => {
             asynchronous(commands::bench::episodes(episodes, alive, &places, output))
         }

@@ -16,6 +16,7 @@
 
 mod adapt;
 mod attempt;
+pub mod compare;
 pub mod dataset;
 pub mod limits;
 pub mod plan;
