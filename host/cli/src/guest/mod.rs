@@ -81,7 +81,7 @@ pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result
         let Ok(message) = serde_json::from_str::<CargoMessage>(&line?) else { continue };
         if message.reason == "compiler-artifact"
             && message.manifest_path.as_deref() == Some(&manifest)
-            && message.target.is_some_and(|target| target.kind.iter().any(|kind| kind == "cdylib"))
+            && message.target.is_some_and(|target| target.kind.iter().any(|kind| kind == "cdylib" || kind == "bin"))
         {
             component = message
                 .filenames
@@ -94,7 +94,7 @@ pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result
     }
     let component = component.with_context(|| {
         format!(
-            "{} gives no component\n  mend: its Cargo.toml needs `[lib] crate-type = [\"cdylib\"]`",
+            "{} gives no component\n  mend: its Cargo.toml needs `[lib] crate-type = [\"cdylib\"]`, or a `src/main.rs` for a program",
             folder.display()
         )
     })?;
