@@ -22,7 +22,7 @@ pub fn target() -> PathBuf {
 /// The binary under test.
 pub fn binary() -> PathBuf {
     let binary = std::env::var_os("FULGURITE_BINARY")
-        .map_or_else(|| target().join("debug").join("fulgurite"), PathBuf::from);
+        .map_or_else(|| target().join("release").join("fulgurite"), PathBuf::from);
     assert!(binary.is_file(), "{} is missing; run `cargo xtask test`", binary.display());
     binary
 }

@@ -2,16 +2,16 @@
 
 use anyhow::Result;
 
-use crate::project::{self, Profile, cargo, check};
+use crate::project::{self, Selection, cargo, check};
 
 /// Sets up and runs every test, also of the guests' own workspaces.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let home = project::test_home();
     guests()?;
-    let host = project::setup(Profile::Dev, Some(home.clone()))?;
+    let host = project::setup(Selection::Everything, Some(home.clone()))?;
     check(
         cargo()
-            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(["test", "--release", "--workspace", "--no-fail-fast"])
             .args(arguments)
             .env("FULGURITE_HOME", &home)
             .env("FULGURITE_BINARY", &host.binary),
@@ -34,10 +34,18 @@ fn guests() -> Result<()> {
 /// What is checked beside the tests. `cargo-deny` is used where it is installed.
 pub(crate) fn lint() -> Result<()> {
     check(cargo().args(["fmt", "--all", "--check"]))?;
-    check(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    check(cargo().args([
+        "clippy",
+        "--release",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
     check(
         cargo()
-            .args(["doc", "--workspace", "--no-deps", "--quiet"])
+            .args(["doc", "--release", "--workspace", "--no-deps", "--quiet"])
             .env("RUSTDOCFLAGS", "--deny warnings"),
     )?;
     check(cargo().args(["deny", "check", "licenses", "bans", "sources"]))

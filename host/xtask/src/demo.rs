@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use crate::{
     artifacts,
-    project::{self, Profile, check},
+    project::{self, Selection, check},
     say,
 };
 
 /// Sets up, then runs `coder` with the oracle and `solve` with SmolLM2 on HumanEval tasks.
 pub(crate) fn run(tasks: u32) -> Result<()> {
-    let host = project::setup(Profile::Release, None)?;
+    let host = project::setup(Selection::Program, None)?;
     let folder = project::root().join(".fulgurite").join("demo");
     fs::create_dir_all(&folder)?;
     let file = folder.join("human-eval.jsonl");

@@ -29,11 +29,14 @@ const TEST_GUESTS: [&str; 6] = [
     "tests/guests/sockets",
 ];
 
-/// How the host is compiled.
+/// What of the host is compiled. Always for release: what users run is what is tested, and
+/// dependencies are compiled once for both.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
-    Dev,
-    Release,
+pub(crate) enum Selection {
+    /// The program.
+    Program,
+    /// Everything, tests included.
+    Everything,
 }
 
 /// The repository's root.
@@ -85,8 +88,8 @@ impl Host {
 }
 
 /// Everything a first run needs, registered in `home` (default: the user's own).
-pub(crate) fn setup(profile: Profile, home: Option<PathBuf>) -> Result<Host> {
-    let host = Host { binary: build_host(profile)?, home };
+pub(crate) fn setup(selection: Selection, home: Option<PathBuf>) -> Result<Host> {
+    let host = Host { binary: build_host(selection)?, home };
     artifacts::fetch()?;
     let components = build_guests(&host)?;
     register(&host, &components)?;
@@ -94,20 +97,17 @@ pub(crate) fn setup(profile: Profile, home: Option<PathBuf>) -> Result<Host> {
 }
 
 /// Compiles the host; answers the path of the binary.
-fn build_host(profile: Profile) -> Result<PathBuf> {
+fn build_host(selection: Selection) -> Result<PathBuf> {
     say("compiling the host (the first time takes many minutes on a small machine)");
     let mut command = cargo();
-    match profile {
+    command.args(["build", "--release"]);
+    match selection {
+        Selection::Program => command.args(["--package", "fulgurite"]),
         // The same selection as the tests', so that dependencies are compiled once for both.
-        Profile::Dev => command.args(["build", "--workspace", "--all-targets"]),
-        Profile::Release => command.args(["build", "--package", "fulgurite", "--release"]),
+        Selection::Everything => command.args(["--workspace", "--all-targets"]),
     };
     check(&mut command)?;
-    let folder = match profile {
-        Profile::Dev => "debug",
-        Profile::Release => "release",
-    };
-    Ok(target_folder().join(folder).join("fulgurite"))
+    Ok(target_folder().join("release").join("fulgurite"))
 }
 
 /// Compiles every guest into `target/components`; answers that folder.
