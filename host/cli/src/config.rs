@@ -183,11 +183,14 @@ fn read(path: Option<&Path>, project: &Path) -> Result<(FileConfig, PathBuf)> {
 }
 
 fn parse(text: &str) -> Result<FileConfig> {
-    toml::from_str(text).map_err(|error| {
-        let hint = nearest(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
-        // toml's own text shows the line and marks the place.
-        anyhow::anyhow!("{}{}", error.to_string().trim_end(), hint.unwrap_or_default())
-    })
+    toml::from_str(text).map_err(|error| toml_error(&error))
+}
+
+/// What is wrong with a configuration file, with the nearest known key.
+pub(crate) fn toml_error(error: &toml::de::Error) -> anyhow::Error {
+    let hint = nearest(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
+    // toml's own text shows the line and marks the place.
+    anyhow::anyhow!("{}{}", error.to_string().trim_end(), hint.unwrap_or_default())
 }
 
 /// The known key nearest to the unknown one that serde complains about.

@@ -81,7 +81,9 @@ pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result
         let Ok(message) = serde_json::from_str::<CargoMessage>(&line?) else { continue };
         if message.reason == "compiler-artifact"
             && message.manifest_path.as_deref() == Some(&manifest)
-            && message.target.is_some_and(|target| target.kind.iter().any(|kind| kind == "cdylib" || kind == "bin"))
+            && message.target.is_some_and(|target| {
+                target.kind.iter().any(|kind| kind == "cdylib" || kind == "bin")
+            })
         {
             component = message
                 .filenames
