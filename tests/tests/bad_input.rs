@@ -14,6 +14,15 @@ fn fails(project: &Project, arguments: &[&str], code: i32, words: &[&str]) {
     assert!(!error.contains("panicked"), "{error}");
 }
 
+/// The one line of JSON that stands last on standard error.
+fn told(project: &Project, arguments: &[&str]) -> serde_json::Value {
+    let output = project.fulgurite(arguments).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let value: serde_json::Value = serde_json::from_str(error.lines().last().unwrap()).unwrap();
+    assert_eq!(value["error"]["exit_code"].as_i64(), output.status.code().map(i64::from));
+    value["error"].clone()
+}
+
 fn run<'a>(harness: &'a str, tasks: &'a str, policy: &'a str) -> Vec<&'a str> {
     vec![
         "run",
@@ -119,4 +128,95 @@ fn an_oracle_without_references_says_so() {
     let tasks = project.tasks(&[json!({ "id": "a", "input": "b", "grading": { "answer": "c" } })]);
     let arguments = run("solve", tasks.to_str().unwrap(), "oracle");
     fails(&project, &arguments, 2, &["references", "`solve`"]);
+}
+
+#[test]
+fn configurations_are_compared_with_what_the_plugin_declares_before_anything_runs() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    let tasks = tasks.to_str().unwrap();
+    let mut harness = run("coder", tasks, "empty");
+    harness.extend(["--harness-config", r#"{"max_turn":3,"tools":"telepathy"}"#]);
+    let words = [
+        "the configuration of the harness `coder` is not right",
+        "it has no `max_turn`; did you mean `max_turns`? (allowed: ",
+        "at `/tools`: \"telepathy\"",
+        "mend: `fulgurite inspect coder`",
+    ];
+    fails(&project, &harness, 2, &words);
+    let mut reward = run("solve", tasks, "empty");
+    reward.extend(["--reward-config", r#"exact-match={"tolerance":"much"}"#]);
+    let words = ["the reward `exact-match`", "at `/tolerance`: \"much\"", "\"type\":["];
+    fails(&project, &reward, 2, &words);
+    let check =
+        ["reward", "check", "exact-match", "--tasks", tasks, "--config", r#"{"trims":true}"#];
+    fails(&project, &check, 2, &["did you mean `trim`?"]);
+    // Nothing ran.
+    let runs = project.fulgurite(&["--json", "trace", "list"]).output().unwrap();
+    assert_eq!(String::from_utf8(runs.stdout).unwrap().trim(), "[]");
+    let mut right = run("solve", tasks, "empty");
+    right.extend(["--reward-config", r#"exact-match={"tolerance":0.5}"#]);
+    project.fulgurite(&right).assert().success();
+}
+
+#[test]
+fn machines_are_told_errors_as_one_line_of_json() {
+    let project = Project::new();
+    let error = told(&project, &["--json", "trace", "list"]);
+    assert_eq!(error["exit_code"], 1);
+    assert!(error["headline"].as_str().unwrap().contains("traces.sqlite"), "{error}");
+    let tasks = project.plain_tasks(1);
+    let mut arguments = vec!["--json"];
+    arguments.extend(run("solve", tasks.to_str().unwrap(), "script:none.jsonl"));
+    let error = told(&project, &arguments);
+    assert_eq!(error["exit_code"], 4);
+    assert!(error["hint"].as_str().unwrap().contains("script:FILE"), "{error}");
+    arguments = vec!["run", "--json"];
+    let error = told(&project, &arguments);
+    assert_eq!(error["exit_code"], 2);
+    assert!(error["causes"][0].as_str().unwrap().contains("no harness"), "{error}");
+    // What the command line itself has wrong, too.
+    let error = told(&project, &["trace", "list", "--jsn", "--json"]);
+    assert_eq!(error["exit_code"], 2);
+    assert!(error["headline"].as_str().unwrap().contains("--jsn"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("Usage: "), "{error}");
+    project.fulgurite(&["--json", "--version"]).assert().success();
+}
+
+#[test]
+fn what_stands_in_the_way_is_told_with_a_mend() {
+    let project = Project::new();
+    let empty = project.write("empty.wasm", b"\0asm\x0d\0\x01\0");
+    fails(&project, &["inspect", empty.to_str().unwrap()], 3, &["neither a harness", "mend: "]);
+    let tasks = project.plain_tasks(1);
+    let tasks = tasks.to_str().unwrap();
+    let latin = project.write("latin.jsonl", b"{\"text\":\"caf\xe9\"}\n");
+    let policy = format!("script:{}", latin.display());
+    fails(&project, &run("solve", tasks, &policy), 4, &["line 1", "not UTF-8", "mend: "]);
+    fails(&project, &run("solve", tasks, "script:none.jsonl"), 4, &["none.jsonl", "mend: "]);
+    let cache = project.path("cache");
+    std::fs::create_dir(&cache).unwrap();
+    std::fs::write(cache.join("fulgurite"), "in the way").unwrap();
+    let output = project
+        .fulgurite(&run("solve", tasks, "empty"))
+        .env("XDG_CACHE_HOME", &cache)
+        .assert()
+        .code(1);
+    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(error.contains("mend: ") && error.contains("XDG_CACHE_HOME"), "{error}");
+}
+
+#[test]
+fn quiet_is_quiet_and_usage_shows_what_was_asked() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    let mut arguments = run("solve", tasks.to_str().unwrap(), "empty");
+    arguments.push("-q");
+    let output = project.fulgurite(&arguments).assert().success();
+    assert!(output.get_output().stdout.is_empty(), "{output}");
+    assert!(output.get_output().stderr.is_empty(), "{output}");
+    // FULGURITE_HOME is set for every call here, and is nobody's flag.
+    let output = project.fulgurite(&["trace", "list", "--nonsense"]).assert().code(2);
+    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(error.contains("Usage: ") && !error.contains("--home"), "{error}");
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fulgurite_episode::limits::Bytes;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -13,12 +14,15 @@ Exit codes:
   3  a plugin is not acceptable: wrong world, refused import, broken file, changed digest
   4  the policy cannot be used: unreachable, refused key, missing model
   5  the run ended, but episodes were dropped or a reward raised an alarm
-  130  interrupted; what had run is recorded";
+  130  interrupted; what had run is recorded
+
+With --json the last line on standard error is
+  {\"error\": {\"headline\", \"causes\": [], \"hint\", \"exit_code\"}}";
 
 /// Runs AI agents' real harnesses in a WebAssembly sandbox, records every token and scores the
 /// episodes.
 #[derive(Debug, Parser)]
-#[command(name = "fulgurite", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "fulgurite", version = crate::machine::VERSION, after_help = EXIT_CODES, propagate_version = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -28,17 +32,18 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// Machine-readable results on standard output
+    /// Results as JSON on standard output, an error as one line of JSON on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// No progress and no remarks
+    /// No progress, no remarks, and no table at the end of a run
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// When to use colour
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
-    /// Where plugins are kept [default: fulgurite in the user's data folder]
-    #[arg(long, global = true, env = "FULGURITE_HOME", value_name = "FOLDER")]
+    /// Where plugins are kept [env: FULGURITE_HOME] [default: fulgurite in the user's data folder]
+    // Not clap's own `env`: it would show the flag in every usage line while the variable is set.
+    #[arg(long, global = true, value_name = "FOLDER")]
     pub(crate) home: Option<PathBuf>,
     /// The trace store [default: .fulgurite/traces.sqlite in the project's folder]
     #[arg(long, global = true, value_name = "FILE")]
@@ -63,6 +68,14 @@ Examples:
   fulgurite run                       # everything from fulgurite.toml
   fulgurite run --resume 20261130-151700-3f9a")]
     Run(Box<Run>),
+    /// Score a recorded run again with other rewards, beside its own scores
+    #[command(after_help = "\
+Example:
+  fulgurite grade last --reward exact-match --reward ./my-reward.wasm:0.5
+
+Only the rewards run, on the recorded turns and the kept files. `fulgurite trace show RUN` lists
+the gradings of a run.")]
+    Grade(Grade),
     /// Start a harness or reward of your own from a template
     #[command(after_help = "Example:\n  fulgurite new harness my-agent --lang rust")]
     New(New),
@@ -149,12 +162,30 @@ pub(crate) struct Run {
     /// A limit, e.g. turns=20, tokens=8192, fuel=10G, memory=256M, time=10m; may be repeated
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     pub(crate) limits: Vec<String>,
+    /// Most bytes of an episode's changed files that are kept in the trace store, e.g. 16M; 0: none
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) keep_files: Option<Bytes>,
     /// Do what is missing of a run, with the run's own plan
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "samples", "seed", "limits",
-        "temperature", "max_tokens", "history", "skip_bad",
+        "temperature", "max_tokens", "history", "skip_bad", "keep_files",
     ])]
     pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Grade {
+    /// The run, or `last`
+    pub(crate) run: String,
+    /// A reward, with its weight (default 1); may be repeated
+    #[arg(long = "reward", value_name = "NAME|FILE[:WEIGHT]", required = true)]
+    pub(crate) rewards: Vec<String>,
+    /// A reward's configuration, a JSON object; may be repeated
+    #[arg(long = "reward-config", value_name = "NAME=JSON")]
+    pub(crate) reward_configs: Vec<String>,
+    /// Episodes graded at once [default: the run's]
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -273,6 +304,18 @@ pub(crate) enum PluginCommand {
     },
     /// Check every stored file, and the project's lock file, for changes
     Verify,
+    /// Free space: components kept for runs that are finished, and compiled code not used lately
+    #[command(after_help = "\
+Compiled code is pruned by itself when it takes more than 4 GiB; what is missing is compiled again
+when it is needed.")]
+    Prune {
+        /// Most bytes of compiled code that stay, e.g. 1G; 0: none
+        #[arg(long, value_name = "BYTES", default_value = "4G")]
+        compiled: Bytes,
+        /// Days after which unused compiled code goes
+        #[arg(long, value_name = "DAYS", default_value_t = 90)]
+        days: u64,
+    },
     /// Take a name out of the registry
     Remove {
         /// The name
@@ -319,15 +362,20 @@ pub(crate) enum TraceCommand {
         /// The run, or `last`
         run: Option<String>,
     },
-    /// Show an episode as a readable transcript
-    #[command(
-        after_help = "Examples:\n  fulgurite trace show last 0\n  fulgurite trace show 20261130-151700-3f9a 12.3"
-    )]
+    /// Show an episode as a readable transcript, or what a run was made with
+    #[command(after_help = "\
+Examples:
+  fulgurite trace show last                # commit, machine, plugins, plan
+  fulgurite trace show last 0
+  fulgurite trace show 20261130-151700-3f9a 12.3")]
     Show {
         /// The run, or `last`
         run: String,
         /// TASK or TASK.SAMPLE, as `trace list RUN` shows them
-        episode: String,
+        episode: Option<String>,
+        /// Show what the changed files of the episode's workspace held at its end
+        #[arg(long, requires = "episode")]
+        files: bool,
     },
     /// Write a run as JSON Lines in the canonical form
     Export {
@@ -336,6 +384,9 @@ pub(crate) enum TraceCommand {
         /// Where to [default: standard output]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Write the changed files of every episode's workspace into this new folder instead
+        #[arg(long, value_name = "FOLDER", conflicts_with = "output")]
+        files: Option<PathBuf>,
     },
 }
 

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_episode::{limits::EpisodeLimits, plan::HistoryMode};
+use fulgurite_episode::{
+    limits::{Bytes, EpisodeLimits},
+    plan::HistoryMode,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -14,6 +17,10 @@ const FILE: &str = "fulgurite.toml";
 
 /// More episodes of one task than anyone compares.
 const MOST_SAMPLES: u32 = 1_000_000;
+
+/// What an episode's changed files may take to be kept: a repository's worth of edits, but no
+/// build folder.
+const KEEP_FILES: Bytes = Bytes(16 << 20);
 
 /// `fulgurite.toml`.
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +44,7 @@ struct FileConfig {
     history: Option<HistoryMode>,
     floor: Option<f64>,
     attempts: Option<u32>,
+    keep_files: Option<Bytes>,
     #[serde(default)]
     limits: EpisodeLimits,
 }
@@ -77,6 +85,7 @@ pub(crate) struct Settings {
     pub(crate) history: HistoryMode,
     pub(crate) floor: f64,
     pub(crate) attempts: u32,
+    pub(crate) keep_bytes: u64,
     pub(crate) limits: EpisodeLimits,
 }
 
@@ -94,11 +103,8 @@ impl Settings {
             Some(text) => object(text).context("--harness-config")?,
             None => file.harness_config,
         };
-        let mut rewards = if flags.rewards.is_empty() {
-            file.rewards
-        } else {
-            flags.rewards.iter().map(|text| reward(text)).collect::<Result<_>>()?
-        };
+        let mut rewards =
+            if flags.rewards.is_empty() { file.rewards } else { rewards_of(&flags.rewards)? };
         for text in &flags.reward_configs {
             configure(&mut rewards, text)?;
         }
@@ -118,6 +124,7 @@ impl Settings {
             history: flags.history.map(Into::into).or(file.history).unwrap_or_default(),
             floor: file.floor.unwrap_or_default(),
             attempts: file.attempts.unwrap_or(3),
+            keep_bytes: flags.keep_files.or(file.keep_files).unwrap_or(KEEP_FILES).0,
             limits,
         };
         settings.check()?;
@@ -202,6 +209,24 @@ fn nearest(message: &str) -> Option<String> {
         .min()
         .filter(|(distance, _)| *distance <= 3)
         .map(|(_, known)| known.to_owned())
+}
+
+/// Rewards as flags name and configure them.
+pub(crate) fn rewards(names: &[String], configs: &[String]) -> Result<Vec<RewardConfig>> {
+    let mut rewards = rewards_of(names)?;
+    for text in configs {
+        configure(&mut rewards, text)?;
+    }
+    for reward in &rewards {
+        if !reward.weight.is_finite() {
+            bail!("the weight of reward `{}` is not a finite number", reward.plugin);
+        }
+    }
+    Ok(rewards)
+}
+
+fn rewards_of(names: &[String]) -> Result<Vec<RewardConfig>> {
+    names.iter().map(|text| reward(text)).collect()
 }
 
 /// `NAME|FILE[:WEIGHT]`. A colon that no number follows belongs to the name.

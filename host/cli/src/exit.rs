@@ -1,14 +1,12 @@
 //! Exit codes, decided from the error that ended the program.
 
-use std::process::ExitCode;
-
 use fulgurite_episode::{dataset::DatasetError, limits::LimitError};
 use fulgurite_registry::RegistryError;
 use fulgurite_runtime::{LoadError, audit::AuditError, harness::DescribeError};
 
 /// Something failed.
 const FAILURE: u8 = 1;
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 const PLUGIN: u8 = 3;
 const POLICY: u8 = 4;
 const EPISODES: u8 = 5;
@@ -40,7 +38,7 @@ pub(crate) struct Episodes(pub(crate) String);
 pub(crate) struct Interrupted(pub(crate) String);
 
 /// The documented code of an error.
-pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
     // The first that applies: what the user did goes before what came of it.
     let codes = [
         (has::<Interrupted>(error), INTERRUPTED),
@@ -55,8 +53,7 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
         (has::<Policy>(error), POLICY),
         (has::<Episodes>(error), EPISODES),
     ];
-    let code = codes.into_iter().find_map(|(applies, code)| applies.then_some(code));
-    ExitCode::from(code.unwrap_or(FAILURE))
+    codes.into_iter().find_map(|(applies, code)| applies.then_some(code)).unwrap_or(FAILURE)
 }
 
 /// Whether the error, one of its contexts or one of its causes is a `T`.

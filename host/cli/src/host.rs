@@ -10,7 +10,7 @@ use fulgurite_runtime::{
     reward::ScorerDescription,
 };
 
-use crate::{exit, place::Places};
+use crate::{exit, output::Output, place::Places};
 
 /// The runtime and the registry.
 pub(crate) struct Host {
@@ -28,7 +28,7 @@ impl Host {
     /// For so many harnesses and rewards alive at once.
     pub(crate) fn start(places: &Places, alive: u32) -> Result<Self> {
         let compiler = Compiler::this_program().context("this program cannot be found")?;
-        let mut settings = Settings::new(places.cache.join("compiled"), compiler);
+        let mut settings = Settings::new(places.compiled(), compiler);
         settings.plugins = NonZeroU32::new(alive).unwrap_or(NonZeroU32::MIN);
         let runtime = Runtime::new(settings).context("the runtime cannot be set up")?;
         Ok(Self { runtime, registry: registry(places) })
@@ -89,6 +89,47 @@ impl Host {
         Ok((pins, Programs::new(programs)))
     }
 
+    /// Keeps what a new run uses: files go to the project's store, so that `--resume` finds them
+    /// when they have been built anew, and names that the project's lock file does not pin yet
+    /// are added to it. A project without a lock file gets none.
+    pub(crate) fn keep<'a>(
+        &self,
+        files: impl Iterator<Item = &'a Found>,
+        used: impl Iterator<Item = &'a PluginPin>,
+        output: Output,
+    ) -> Result<()> {
+        for found in files.filter(|found| found.pin.path.is_some()) {
+            if let Err(error) = self.registry.keep(&found.bytes) {
+                // The run itself does not need it.
+                output.remark(format_args!(
+                    "`{}` cannot be kept, so the run can only be resumed while its file stays as \
+                     it is: {error}",
+                    found.pin.name
+                ));
+            }
+        }
+        if !self.registry.lock_path().exists() {
+            return Ok(());
+        }
+        let mut named = Vec::new();
+        for pin in used.filter(|pin| pin.path.is_none()) {
+            if let Ok(plugin) = self.registry.show(&pin.name)
+                && plugin.digest != pin.digest
+            {
+                output.remark(format_args!(
+                    "`{name}` is used as fulgurite.lock pins it ({}); registered is {} (`fulgurite \
+                     plugin pin {name}` moves the pin)",
+                    pin.digest.short(),
+                    plugin.digest.short(),
+                    name = plugin.name,
+                ));
+            }
+            named.push(self.registry.resolve(&pin.name, None)?);
+        }
+        self.registry.pin_resolved(&named)?;
+        Ok(())
+    }
+
     /// The component of a pin, whatever its name points to by now.
     pub(crate) fn pinned(&self, pin: &PluginPin) -> Result<Found> {
         let gone = || {
@@ -99,15 +140,13 @@ impl Host {
                 pin.digest.short()
             )
         };
-        let path = match &pin.path {
-            Some(path) => path.to_string_lossy().into_owned(),
-            None => {
-                let known = self.registry.list()?;
-                let stored = known.into_iter().find(|plugin| plugin.digest == pin.digest);
-                stored.with_context(gone)?.path.to_string_lossy().into_owned()
-            }
+        // What a run used is in the store, also when it was a file that has been built anew since;
+        // runs of older versions kept no files.
+        let resolved = match (self.registry.component(&pin.digest), &pin.path) {
+            (Some(stored), _) => stored,
+            (None, Some(path)) => self.registry.resolve(&path.to_string_lossy(), None)?,
+            (None, None) => bail!(exit::Plugin(gone())),
         };
-        let resolved = self.registry.resolve(&path, None)?;
         if resolved.digest != pin.digest {
             bail!(exit::Plugin(gone()));
         }

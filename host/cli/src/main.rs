@@ -12,10 +12,12 @@ mod exit;
 mod guest;
 mod host;
 mod human_eval;
+mod machine;
 mod output;
 mod place;
 mod policy;
 mod run;
+mod schema;
 mod scratch;
 mod table;
 
@@ -35,14 +37,18 @@ fn main() -> ExitCode {
     {
         return fulgurite_runtime::compile::child_main();
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return output::wrong_arguments(&error),
+    };
     let output = Output::new(&arguments.global);
     log(output);
     match run(arguments, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.error(&error);
-            exit::code(&error)
+            let code = exit::code(&error);
+            output.error(&error, code);
+            ExitCode::from(code)
         }
     }
 }
@@ -51,6 +57,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
     let places = Places::find(&arguments.global)?;
     match arguments.command {
         Command::Run(flags) => asynchronous(run::run(&flags, &places, output)),
+        Command::Grade(grade) => asynchronous(commands::grade::run(&grade, &places, output)),
         Command::New(new) => commands::new::run(&new, output),
         Command::Build(build) => build_guest(&build, output),
         Command::Inspect(inspect) => {

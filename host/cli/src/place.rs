@@ -24,8 +24,9 @@ impl Places {
     pub(crate) fn find(global: &Global) -> Result<Self> {
         let here = std::env::current_dir().context("the current folder cannot be found")?;
         let project = project(&here);
-        let home = match &global.home {
-            Some(home) => home.clone(),
+        let variable = std::env::var_os("FULGURITE_HOME").filter(|home| !home.is_empty());
+        let home = match global.home.clone().or(variable.map(PathBuf::from)) {
+            Some(home) => home,
             None => user_folder("XDG_DATA_HOME", ".local/share")?,
         };
         let store = match &global.store {
@@ -33,6 +34,11 @@ impl Places {
             None => project.join(".fulgurite").join("traces.sqlite"),
         };
         Ok(Self { home, cache: user_folder("XDG_CACHE_HOME", ".cache")?, project, store })
+    }
+
+    /// Compiled code.
+    pub(crate) fn compiled(&self) -> PathBuf {
+        self.cache.join("compiled")
     }
 
     /// Files that set-up fetched.

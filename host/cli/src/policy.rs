@@ -28,7 +28,8 @@ struct Options {
     extra: Map<String, Value>,
 }
 
-/// Opens the policy. Reads its files on a blocking thread: a model takes seconds.
+/// Opens the policy and sees that it can be asked. Reads its files on a blocking thread: a model
+/// takes seconds.
 pub(crate) async fn open(
     text: &str,
     options: &Map<String, Value>,
@@ -48,9 +49,15 @@ pub(crate) async fn open(
         _ => {}
     }
     let opened = tokio::task::spawn_blocking(move || fulgurite_policy::open(&spec, context)).await;
-    opened
+    let policy = opened
         .context("the policy could not be opened")?
-        .map_err(|error| exit::Policy(error.to_string()).into())
+        .map_err(|error| exit::Policy(error.to_string()))?;
+    policy.check().await.map_err(|error| {
+        exit::Policy(format!(
+            "{error}\n  mend: start the server, or name another address in `policy`"
+        ))
+    })?;
+    Ok(policy)
 }
 
 fn openai(options: Options) -> Result<OpenAiOptions> {

@@ -34,6 +34,7 @@ pub(crate) fn plan(harness: PluginPin, rewards: Vec<RewardPlan>, concurrency: u3
         limits: EpisodeLimits::default(),
         floor: 0.0,
         attempts: 1,
+        keep_bytes: 0,
     }
 }
 

@@ -1,34 +1,31 @@
 //! One attempt at an episode: run the harness, seal the workspace, grade, record.
 
-use std::{
-    num::{NonZeroU32, NonZeroU64},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use fulgurite_gateway::{Gateway, Session, SessionConfig, SessionUsage};
 use fulgurite_runtime::{
     Harness, Reward, Runtime,
     clock::Cancellation,
     harness::{AgentTask, HarnessCapabilities, HarnessRun},
-    limits::{Limits, Role},
-    reward::{RewardFailure, RewardRun, Scored},
+    limits::Role,
+    reward::RewardFailure,
 };
-use fulgurite_sandbox::{CommandLimits, Quota, Sealed, Tree};
+use fulgurite_sandbox::{Sealed, Tree};
 use fulgurite_trace::{
-    Digest, Ending, EpisodeRef, EpisodeWriter, FailureKind, Score, Store, StoreError, Task,
-    episode::Cause, file::FileTree,
+    Ending, EpisodeRef, EpisodeWriter, FailureKind, Store, StoreError, Task, episode::Cause,
+    file::FileTree,
 };
 
 use crate::{
     adapt::{
         exec::{Commands, CommandsLeft},
-        grader::Grader,
         journal::Journal,
         llm::{Budgets, Policies},
         programs::Programs,
-        view::{Turns, View},
+        view::Turns,
     },
-    limits::EpisodeLimits,
+    bounds::{command_limits, guest_limits, narrow, quota, seed},
+    grading::{Finished, Graded, Grading},
     plan::Plan,
     workspaces::Workspaces,
 };
@@ -183,7 +180,24 @@ impl Attempt<'_> {
             // Paths, kinds, sizes and digests: plain data that always serialises.
             serde_json::to_vec(manifest).unwrap_or_default()
         };
+        self.keep(sealed).await?;
         self.writer.end(ending.clone(), Some(manifest.tree), changes).await
+    }
+
+    /// Keeps what the workspace's changed files hold, for those who grade or look at them later.
+    async fn keep(&self, sealed: &Sealed) -> Result<(), StoreError> {
+        if self.equipment.store.is_none() || sealed.manifest().changes.is_empty() {
+            return Ok(());
+        }
+        match sealed.contents(self.plan.keep_bytes) {
+            Ok(Some(contents)) => self.writer.keep(contents).await,
+            Ok(None) => Ok(()),
+            Err(error) => {
+                // The episode's result does not depend on it; its digests are recorded.
+                tracing::error!(%error, "the contents of a sealed workspace cannot be kept");
+                Ok(())
+            }
+        }
     }
 
     async fn grade(
@@ -193,45 +207,31 @@ impl Attempt<'_> {
         usage: SessionUsage,
         seed: u64,
     ) -> Result<After, StoreError> {
-        let limits = &self.plan.limits;
-        let kind = ending.kind;
         let source = self.equipment.store.as_ref();
         let source = source.map(|(store, run)| (store.clone(), run.clone(), self.episode));
-        let turns = Turns { source, count: usage.turns, read: tokio::sync::OnceCell::new() };
-        let task = Arc::clone(&self.task);
-        let view = Arc::new(View { task, ending, sealed: sealed.clone(), turns });
-        let mut scores = Vec::with_capacity(self.equipment.rewards.len());
-        for (plan, reward) in self.plan.rewards.iter().zip(&self.equipment.rewards) {
-            let grader = Grader::new(
-                sealed.clone(),
-                quota(limits),
-                self.equipment.runtime.clone(),
-                self.equipment.programs.clone(),
-                command_limits(limits),
-                seed,
-            );
-            let scored = reward.score(RewardRun {
-                config: serde_json::Value::Object(plan.config.clone()).to_string(),
-                episode: view.clone(),
-                grader: Arc::new(grader),
-                limits: guest_limits(Role::Reward, limits.reward_fuel, limits),
-                seed,
-                cancellation: self.cancellation.clone(),
-            });
-            match scored.await {
-                Ok(Scored { total, components, turns, notes, fuel_used: _ }) => {
-                    let (reward, weight) = (plan.plugin.name.clone(), plan.weight);
-                    scores.push(Score { reward, weight, total, components, turns, notes });
-                }
-                Err(failure) => return Ok(refused(&plan.plugin.name, &failure)),
+        let grading = Grading {
+            runtime: &self.equipment.runtime,
+            programs: &self.equipment.programs,
+            rewards: &self.plan.rewards,
+            loaded: &self.equipment.rewards,
+            limits: &self.plan.limits,
+            floor: self.plan.floor,
+            cancellation: self.cancellation,
+        };
+        let finished = Finished {
+            task: Arc::clone(&self.task),
+            ending,
+            sealed,
+            turns: Turns { source, count: usage.turns, read: tokio::sync::OnceCell::new() },
+            seed,
+        };
+        match grading.score(finished).await {
+            Ok(Graded { scores, total, passed }) => {
+                self.writer.score(scores, total).await?;
+                Ok(After::Scored { total, passed })
             }
+            Err((reward, failure)) => Ok(refused(&reward, &failure)),
         }
-        let passed = kind == FailureKind::Completed
-            && scores.first().is_some_and(|score| score.total >= 1.0);
-        let sum: f64 = scores.iter().map(|score| score.weight * score.total).sum();
-        let total = if kind == FailureKind::Completed { sum } else { sum.min(self.plan.floor) };
-        self.writer.score(scores, total).await?;
-        Ok(After::Scored { total, passed })
     }
 }
 
@@ -256,51 +256,4 @@ fn refused(reward: &str, failure: &RewardFailure) -> After {
         FailureKind::SandboxError => After::Retry { reason },
         _ => After::Alarm { reason },
     }
-}
-
-/// What a wished timeout of a command is worth in fuel. An interpreter in the lane was measured at
-/// 7 to 8 million a millisecond (CPython 3.12, an endless loop, one core of a busy machine); a
-/// little less gives slow machines the time that was asked for.
-const FUEL_PER_MILLISECOND: u64 = 5_000_000;
-
-/// The seed of an episode: the same for every attempt, so that a retry is the same episode.
-fn seed(run: u64, task: &str, sample: u32) -> u64 {
-    let digest = Digest::of(format!("{run}\0{sample}\0{task}"));
-    let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
-}
-
-fn quota(limits: &EpisodeLimits) -> Quota {
-    Quota {
-        bytes: limits.workspace_bytes,
-        files: limits.workspace_files,
-        handles: narrow(limits.open_files),
-        ..Quota::default()
-    }
-}
-
-fn command_limits(limits: &EpisodeLimits) -> CommandLimits {
-    CommandLimits {
-        fuel: limits.command_fuel,
-        fuel_per_millisecond: FUEL_PER_MILLISECOND,
-        program_memory_bytes: limits.command_memory,
-        output_bytes: usize::try_from(limits.output).unwrap_or(usize::MAX),
-        ..CommandLimits::default()
-    }
-}
-
-fn guest_limits(role: Role, fuel: u64, episode: &EpisodeLimits) -> Limits {
-    let mut limits = Limits::of(role);
-    limits.fuel = NonZeroU64::new(fuel).unwrap_or(limits.fuel);
-    limits.memory_bytes = NonZeroU64::new(episode.memory).unwrap_or(limits.memory_bytes);
-    let wall = u64::try_from(episode.wall.as_millis()).unwrap_or(u64::MAX);
-    limits.wall_ms = NonZeroU64::new(wall).unwrap_or(limits.wall_ms);
-    let time = u64::try_from(episode.time.as_millis()).unwrap_or(u64::MAX);
-    limits.virtual_ms = NonZeroU64::new(time).unwrap_or(limits.virtual_ms);
-    limits.output_bytes = NonZeroU32::new(narrow(episode.output)).unwrap_or(limits.output_bytes);
-    limits
-}
-
-fn narrow(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -15,9 +15,13 @@
 //! - The same plan gives the same canonical trace, at any concurrency, with a policy that does.
 
 mod adapt;
+pub mod again;
 mod attempt;
+mod bounds;
 pub mod compare;
 pub mod dataset;
+mod grading;
+pub mod kept;
 pub mod limits;
 pub mod plan;
 pub mod run;

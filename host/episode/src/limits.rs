@@ -135,6 +135,31 @@ fn parse(text: &str, factors: &[(&str, u64)]) -> Result<u64, String> {
     }
 }
 
+/// A number of bytes as people write it in a configuration: a number, or text with a factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "0" => Ok(Self(0)),
+            text => parse(text, &BYTES).map(Self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match NumberOrText::deserialize(from)? {
+            NumberOrText::Number(number) => number.to_string(),
+            NumberOrText::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 const COUNTS: [(&str, u64); 4] = [("", 1), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
 const BYTES: [(&str, u64); 7] = [
     ("", 1),
@@ -230,6 +255,15 @@ mod tests {
         assert_eq!(limits.turns, 7);
         assert_eq!(limits.workspace_bytes, 1024);
         assert_eq!(limits.named().get("memory").map(String::as_str), Some("64M"));
+    }
+
+    #[test]
+    fn bytes_may_be_none() {
+        for (text, bytes) in [("0", 0), ("16M", 16 << 20), ("7", 7)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        }
+        assert_eq!(serde_json::from_str::<Bytes>("1024").unwrap(), Bytes(1024));
+        assert!("much".parse::<Bytes>().unwrap_err().contains("not a whole number"));
     }
 
     #[test]

@@ -106,13 +106,23 @@ pub struct Plan {
     pub floor: f64,
     /// Attempts of an episode whose infrastructure fails, the first included.
     pub attempts: u32,
+    /// Most bytes that an episode's changed files may take to be kept in the trace store. Does not
+    /// change what episodes do.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub keep_bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl Plan {
-    /// The part that results depend on: everything, with paths and concurrency blanked.
+    /// The part that results depend on: everything, with paths, concurrency and what is
+    /// kept blanked.
     pub fn pinned(&self) -> Value {
         let mut plan = self.clone();
         plan.concurrency = 1;
+        plan.keep_bytes = 0;
         plan.tasks.path = PathBuf::new();
         plan.harness.path = None;
         for reward in &mut plan.rewards {

@@ -276,20 +276,29 @@ impl Session {
         self.write_failure(index, line.id, failure);
     }
 
-    /// Remembers a failure and tells the owner.
+    /// Remembers a failure and tells the owner: loudly of an episode's first attempt only, since
+    /// a policy that is down fails the same call in each attempt.
     pub(crate) fn note(&self, line: &Line, failure: &Failure) {
         if let Some(kind) = failure.kind {
             lock(&self.inner.state).failures.insert(line.id, kind);
         }
         if let Some(detail) = &failure.detail {
-            tracing::warn!(
-                task = self.inner.task,
-                harness = self.inner.harness,
-                conversation = line.id,
-                code = failure.error.code(),
-                detail,
-                "a model call failed"
-            );
+            let (task, harness) = (&self.inner.task, &self.inner.harness);
+            let (conversation, code) = (line.id, failure.error.code());
+            let EpisodeRef { attempt, .. } = self.inner.episode;
+            if attempt == 0 {
+                tracing::warn!(task, harness, conversation, code, detail, "a model call failed");
+            } else {
+                tracing::debug!(
+                    task,
+                    harness,
+                    conversation,
+                    code,
+                    detail,
+                    attempt,
+                    "a model call failed again"
+                );
+            }
         }
     }
 

@@ -162,6 +162,13 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// Whether it can be asked at all, found out quickly and without a model call: before a run
+    /// begins, so that a server that is not there does not show only after every episode's
+    /// retries.
+    async fn check(&self) -> Result<(), PolicyError> {
+        Ok(())
+    }
+
     /// One reply, without retries. Dropping the future cancels the call. Chunks are sent while
     /// the reply is written, as far as the receiver keeps up; a closed receiver is no error.
     async fn reply(

@@ -138,7 +138,11 @@ impl fmt::Display for ScriptKey {
 #[non_exhaustive]
 pub enum ScriptError {
     /// The file cannot be opened or read.
-    #[error("the script {} cannot be read: {source}", path.display())]
+    #[error(
+        "the script {} cannot be read: {source}\n  mend: write script:FILE with the path of a JSON \
+         Lines file of replies",
+        path.display()
+    )]
     Read {
         /// The file.
         path: PathBuf,
@@ -146,7 +150,11 @@ pub enum ScriptError {
         source: std::io::Error,
     },
     /// A line is wrong.
-    #[error("the script {}, line {line}: {reason}", path.display())]
+    #[error(
+        "the script {}, line {line}: {reason}\n  mend: a line is a JSON object with `text` or \
+         `message`, such as {{\"text\": \"yes\"}}",
+        path.display()
+    )]
     Line {
         /// The file.
         path: PathBuf,
@@ -261,7 +269,9 @@ impl Script {
             if buffer.trim_ascii().is_empty() {
                 continue;
             }
-            let (key, reply) = serde_json::from_slice::<Line>(&buffer)
+            let text = std::str::from_utf8(&buffer)
+                .map_err(|_| line_error("it is not UTF-8 text".to_owned()))?;
+            let (key, reply) = serde_json::from_str::<Line>(text)
                 .map_err(|error| error.to_string())
                 .and_then(Line::check)
                 .map_err(&line_error)?;

@@ -51,6 +51,23 @@ async fn answering(answer: ResponseTemplate) -> MockServer {
     server
 }
 
+#[tokio::test]
+async fn a_check_connects_without_a_request_and_names_what_is_not_there() {
+    let server = answering(ResponseTemplate::new(200)).await;
+    client(&server.uri(), OpenAiOptions::default()).check().await.unwrap();
+    assert!(server.received_requests().await.unwrap().is_empty());
+    // A port that was free a moment ago.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let began = std::time::Instant::now();
+    let error = client(&address, OpenAiOptions::default()).check().await.unwrap_err();
+    assert!(error.to_string().contains(&format!("no connection to {address}")), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(6));
+    let error = client("http://no.such.host.invalid", OpenAiOptions::default()).check().await;
+    assert!(matches!(error, Err(PolicyError::Unavailable(_))), "{error:?}");
+}
+
 async fn ask(answer: ResponseTemplate) -> Result<PolicyReply, PolicyError> {
     let server = answering(answer).await;
     client(&server.uri(), OpenAiOptions::default()).reply(request(), None).await

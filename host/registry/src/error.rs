@@ -79,8 +79,9 @@ pub enum RegistryError {
     },
     /// The project pins a component that no store has.
     #[error(
-        "{} pins `{name}` to {digest}, which is not on this machine; add that very file, or move \
-         the pin by adding another one (`fulgurite plugin add FILE --name {name}`)",
+        "{} pins `{name}` to {digest}, which is not on this machine\n  mend: add that very file \
+         (`fulgurite plugin add FILE --name {name}`), or move the pin to what is registered \
+         (`fulgurite plugin pin {name}`)",
         lock_file.display()
     )]
     PinNotFound {

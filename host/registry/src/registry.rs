@@ -97,6 +97,39 @@ impl Registry {
         self.add(scope, name, &bytes, description)
     }
 
+    /// Keeps a component in the project's store under no name, so that what a run pinned stays
+    /// when the file it came from is built anew.
+    pub fn keep(&self, bytes: &[u8]) -> Result<Digest, RegistryError> {
+        let digest = Digest::of(bytes);
+        if self.component(&digest).is_none_or(|kept| kept.read().is_err()) {
+            self.project.keep(&digest, bytes)?;
+        }
+        Ok(digest)
+    }
+
+    /// The stored component of a digest, whatever its names are, if any.
+    pub fn component(&self, digest: &Digest) -> Option<Resolved> {
+        let (scope, store) = self.stores().into_iter().find(|(_, store)| store.has(digest))?;
+        Some(Resolved {
+            name: digest.short(),
+            kind: None,
+            digest: *digest,
+            path: store.path_of(digest),
+            source: Source::Pinned(scope),
+        })
+    }
+
+    /// Removes the project's components that have no name, no pin, and that `needed` does not
+    /// want. Answers the digests and bytes of those that are gone.
+    pub fn prune(
+        &self,
+        needed: impl Fn(&Digest) -> bool,
+    ) -> Result<Vec<(Digest, u64)>, RegistryError> {
+        let lock = self.lock_file()?;
+        let pinned = |digest: &Digest| lock.pins.values().any(|pin| pin.digest == *digest);
+        self.project.prune(|digest| pinned(digest) || needed(digest))
+    }
+
     /// All plugins, sorted by name; of equal names the project's first.
     pub fn list(&self) -> Result<Vec<Plugin>, RegistryError> {
         let lock = self.lock_file()?;

@@ -100,12 +100,7 @@ impl Store {
         let _turn = self.take_turn()?;
         let mut names = self.names()?;
         let digest = Digest::of(bytes);
-        let path = self.path_of(&digest);
-        // A stored file that was changed is mended by adding the right one.
-        let stored = disk::read(&path, disk::MOST_COMPONENT_BYTES, false);
-        if !stored.is_ok_and(|stored| stored == bytes) {
-            disk::write(&path, bytes, true)?;
-        }
+        self.put(&digest, bytes)?;
         let Description { kind, metadata } = description;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let pointer = Pointer { kind, digest, size, metadata };
@@ -114,6 +109,54 @@ impl Store {
             self.save(names)?;
         }
         Ok((pointer, before))
+    }
+
+    /// Stores the bytes under no name.
+    pub(crate) fn keep(&self, digest: &Digest, bytes: &[u8]) -> Result<(), RegistryError> {
+        let _turn = self.take_turn()?;
+        self.put(digest, bytes)
+    }
+
+    /// Only in one's turn.
+    fn put(&self, digest: &Digest, bytes: &[u8]) -> Result<(), RegistryError> {
+        let path = self.path_of(digest);
+        // A stored file that was changed is mended by adding the right one.
+        let stored = disk::read(&path, disk::MOST_COMPONENT_BYTES, false);
+        if stored.is_ok_and(|stored| stored == bytes) {
+            return Ok(());
+        }
+        disk::write(&path, bytes, true)
+    }
+
+    /// Removes components that no name points to and `needed` does not want. Answers what is
+    /// gone, with its bytes.
+    pub(crate) fn prune(
+        &self,
+        needed: impl Fn(&Digest) -> bool,
+    ) -> Result<Vec<(Digest, u64)>, RegistryError> {
+        if !self.components().is_dir() {
+            return Ok(Vec::new());
+        }
+        let _turn = self.take_turn()?;
+        let names = self.names()?;
+        let folder = self.components();
+        let mut gone = Vec::new();
+        let failed = |action| RegistryError::io(action, &folder);
+        for entry in fs::read_dir(&folder).map_err(failed("list"))? {
+            let entry = entry.map_err(failed("list"))?;
+            let name = entry.file_name();
+            let hex = name.to_str().and_then(|name| name.strip_suffix(".wasm"));
+            let Some(digest) = hex.and_then(|hex| hex.parse::<Digest>().ok()) else { continue };
+            if names.values().any(|pointer| pointer.digest == digest) || needed(&digest) {
+                continue;
+            }
+            let size = entry.metadata().map_or(0, |metadata| metadata.len());
+            fs::remove_file(entry.path()).map_err(RegistryError::io("remove", entry.path()))?;
+            gone.push((digest, size));
+        }
+        gone.sort();
+        disk::sync_folder(&folder)?;
+        Ok(gone)
     }
 
     /// Takes the name away, and the component when no other name points to it and `keep` does

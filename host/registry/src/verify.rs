@@ -97,7 +97,7 @@ impl fmt::Display for Problem {
             Self::PinDiffers { name, pinned, registered } => write!(
                 formatter,
                 "`{name}` is pinned to {pinned} by fulgurite.lock, but points to {registered}; \
-                 runs use the pin; to move it, add the plugin again"
+                 runs use the pin; `fulgurite plugin pin {name}` moves it"
             ),
             Self::PinNotFound { name, pinned } => write!(
                 formatter,

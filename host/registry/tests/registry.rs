@@ -336,3 +336,38 @@ fn several_writers_lose_nothing() {
     assert_eq!((verification.components, verification.names), (3, 48));
     assert!(verification.problems.is_empty(), "{:?}", verification.problems);
 }
+
+#[test]
+fn what_a_run_pinned_is_kept_without_a_name_until_nobody_needs_it() {
+    let place = Place::new();
+    let named = place.add("a", "named");
+    let kept = place.registry.keep(b"built yesterday").unwrap();
+    assert_eq!(place.registry.keep(b"built yesterday").unwrap(), kept);
+    assert_eq!(place.registry.component(&kept).unwrap().read().unwrap(), b"built yesterday");
+    // What is stored already is not stored twice.
+    assert_eq!(place.registry.keep(b"named").unwrap(), named);
+    let file = place.registry.component(&kept).unwrap().path;
+    assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    // A changed file is told, and mended by keeping the right bytes again.
+    fs::write(&file, "changed").unwrap();
+    let error = place.registry.component(&kept).unwrap().read().unwrap_err();
+    assert!(matches!(error, RegistryError::Changed { .. }), "{error:?}");
+    place.registry.keep(b"built yesterday").unwrap();
+    assert!(place.problems().is_empty(), "{:?}", place.problems());
+    assert_eq!(place.registry.prune(|digest| *digest == kept).unwrap(), []);
+    assert_eq!(place.registry.prune(|_| false).unwrap(), [(kept, 15)]);
+    assert!(place.registry.component(&kept).is_none());
+    assert!(place.registry.component(&named).is_some());
+}
+
+#[test]
+fn a_pin_that_is_not_here_says_how_to_go_on() {
+    let place = Place::new();
+    place.add("a", "one");
+    place.registry.pin(&[named("a")]).unwrap();
+    place.registry.remove(&named("a")).unwrap();
+    // The pin keeps its component; somebody else's checkout has only the lock file.
+    fs::remove_dir_all(place.user_store().join("sha256")).unwrap();
+    let error = place.registry.resolve("a", None).unwrap_err().to_string();
+    assert!(error.contains("mend:") && error.contains("fulgurite plugin pin a"), "{error}");
+}

@@ -18,6 +18,7 @@ use std::{
         DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
     },
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use fulgurite_trace::Digest;
@@ -27,12 +28,54 @@ use wasmtime::component::Component;
 
 use crate::engine::Engine;
 
+/// What the folder may take up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Bytes of compiled code; beyond them goes what was not used for the longest time.
+    pub bytes: u64,
+    /// How long code that nobody uses stays.
+    pub unused: Duration,
+}
+
+impl Default for CacheLimits {
+    /// Room for about fifty components of Python, which take 80 MB each.
+    fn default() -> Self {
+        Self { bytes: 4 << 30, unused: Duration::from_secs(90 * 24 * 3600) }
+    }
+}
+
+/// What was removed, and what is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Pruned {
+    /// Files that are gone.
+    pub removed: u64,
+    /// Their bytes.
+    pub removed_bytes: u64,
+    /// Files that stay.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+}
+
+/// Removes compiled code that is beyond the limits. What a running process uses stays usable for
+/// it; what is missing later is compiled again. A folder that is not there is an empty one.
+pub fn prune(folder: &Path, limits: CacheLimits) -> Result<Pruned, CacheError> {
+    if !folder.try_exists().unwrap_or(true) {
+        return Ok(Pruned::default());
+    }
+    Cache::open(folder)?.prune(limits, None)
+}
+
 /// The folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
     /// It cannot be made, read or written.
-    #[error("the cache folder `{}` cannot be used: {cause}", folder.display())]
+    #[error(
+        "the cache folder `{}` cannot be used: {cause}\n  mend: it must be a folder that you may \
+         write; move away what is in its place, or set XDG_CACHE_HOME to another one",
+        folder.display()
+    )]
     Io {
         /// The folder.
         folder: PathBuf,
@@ -104,6 +147,7 @@ impl Cache {
         // SAFETY: the file was written by `Engine::precompile_component` in the compiling child:
         // the folder and the file belong to this user alone, as the module documentation says.
         let loaded = unsafe { Component::deserialize_file(engine.wasm(), &path) };
+        touch(&path);
         // Without the outermost words, which name the path.
         Some(loaded.map_err(|error| error.root_cause().to_string()))
     }
@@ -111,7 +155,7 @@ impl Cache {
     /// A file to compile into. It vanishes unless it is published.
     pub(crate) fn draft(&self) -> Result<NamedTempFile, CacheError> {
         tempfile::Builder::new()
-            .prefix("draft-")
+            .prefix(DRAFT)
             .permissions(Permissions::from_mode(0o600))
             .tempfile_in(&self.folder)
             .map_err(|cause| CacheError::Io { folder: self.folder.clone(), cause })
@@ -124,7 +168,78 @@ impl Cache {
             draft.persist(self.path(key)).map_err(|error| error.error)?;
             File::open(&self.folder)?.sync_all()
         };
-        publish().map_err(|cause| CacheError::Io { folder: self.folder.clone(), cause })
+        publish().map_err(|cause| CacheError::Io { folder: self.folder.clone(), cause })?;
+        // What cannot be pruned now is pruned another time.
+        let _ = self.prune(CacheLimits::default(), Some(&self.path(key)));
+        Ok(())
+    }
+
+    /// Removes what is beyond the limits, but not `keep`. Files that others remove meanwhile are
+    /// no error.
+    fn prune(&self, limits: CacheLimits, keep: Option<&Path>) -> Result<Pruned, CacheError> {
+        let fail = |cause| CacheError::Io { folder: self.folder.clone(), cause };
+        let now = SystemTime::now();
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let Ok(metadata) = entry.metadata() else { continue };
+            let path = entry.path();
+            let is_code = path.extension().is_some_and(|end| end == "cwasm");
+            let is_draft = entry.file_name().to_string_lossy().starts_with(DRAFT);
+            if !metadata.is_file() || !(is_code || is_draft) {
+                continue;
+            }
+            let used = metadata.modified().unwrap_or(now);
+            let unused = now.duration_since(used).unwrap_or_default();
+            // A draft that old belongs to a compilation that died.
+            let is_stale = unused > if is_draft { STALE_DRAFT } else { limits.unused };
+            if is_draft && !is_stale {
+                continue;
+            }
+            files.push((!is_stale, used, metadata.len(), path));
+        }
+        // The stale ones last, before them those that were not used for long.
+        files.sort_by(|one, other| (other.0, other.1).cmp(&(one.0, one.1)));
+        let mut pruned = Pruned::default();
+        for (is_fresh, _, bytes, path) in files {
+            let is_kept = keep == Some(&path)
+                || (is_fresh && pruned.kept_bytes.saturating_add(bytes) <= limits.bytes);
+            if is_kept {
+                pruned.kept += 1;
+                pruned.kept_bytes = pruned.kept_bytes.saturating_add(bytes);
+                continue;
+            }
+            match fs::remove_file(&path) {
+                Ok(()) => {
+                    pruned.removed += 1;
+                    pruned.removed_bytes = pruned.removed_bytes.saturating_add(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        Ok(pruned)
+    }
+}
+
+/// Files that are compiled into have names with this beginning.
+const DRAFT: &str = "draft-";
+/// No compilation takes as long.
+const STALE_DRAFT: Duration = Duration::from_secs(24 * 3600);
+/// How exactly the last use is known.
+const TOUCHED: Duration = Duration::from_secs(3600);
+
+/// Notes that the file was used: the time of its last change stands for that of its last use,
+/// because the times of reading are not kept on many systems.
+fn touch(path: &Path) {
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) else {
+        return;
+    };
+    let now = SystemTime::now();
+    let used = file.metadata().and_then(|metadata| metadata.modified()).unwrap_or(now);
+    if now.duration_since(used).is_ok_and(|ago| ago > TOUCHED) {
+        // Without it the file only goes earlier.
+        let _ = file.set_modified(now);
     }
 }
 
@@ -160,6 +275,50 @@ mod tests {
         let link = parent.path().join("link");
         symlink(parent.path(), &link).unwrap();
         assert!(matches!(Cache::open(&link), Err(CacheError::Unsafe { .. })));
+    }
+
+    #[test]
+    fn what_was_not_used_for_long_goes_first() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("cache");
+        assert_eq!(prune(&folder, CacheLimits::default()).unwrap(), Pruned::default());
+        let cache = Cache::open(&folder).unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        let file = |name: &str, bytes: usize, days: u32| {
+            let path = folder.join(name);
+            fs::write(&path, vec![0; bytes]).unwrap();
+            let used = SystemTime::now() - day * days;
+            File::options().write(true).open(&path).unwrap().set_modified(used).unwrap();
+            path
+        };
+        let old = file("a.cwasm", 10, 100);
+        let before = file("b.cwasm", 10, 3);
+        let lately = file("c.cwasm", 10, 2);
+        let drafts = (file("draft-1", 10, 2), file("draft-2", 10, 0));
+        let other = file("notes.txt", 10, 200);
+        let limits = CacheLimits { bytes: 15, ..CacheLimits::default() };
+        let pruned = cache.prune(limits, Some(&old)).unwrap();
+        // What was just made stays even when it is large.
+        let seen = Pruned { removed: 2, removed_bytes: 20, kept: 2, kept_bytes: 20 };
+        assert_eq!(pruned, seen);
+        assert!(old.exists() && lately.exists() && other.exists() && drafts.1.exists());
+        assert!(!before.exists() && !drafts.0.exists());
+        touch(&lately);
+        let ago = fs::metadata(&lately).unwrap().modified().unwrap().elapsed().unwrap();
+        assert!(ago < day);
+        let nothing = CacheLimits { bytes: 0, ..CacheLimits::default() };
+        assert_eq!(prune(&folder, nothing).unwrap().kept, 0);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_folder_is_told_with_a_mend() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("file");
+        fs::write(&path, "x").unwrap();
+        for path in [path.clone(), path.join("below")] {
+            let error = Cache::open(&path).unwrap_err().to_string();
+            assert!(error.contains("mend: ") && error.contains("XDG_CACHE_HOME"), "{error}");
+        }
     }
 
     #[test]

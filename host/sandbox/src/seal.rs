@@ -2,10 +2,13 @@
 //!
 //! A sealed tree is immutable and read without following links. Its manifest lists every entry
 //! that differs; its bytes ([`Sealed::to_bytes`]) hold what the lower layer does not, and are
-//! read back only over the same lower layer and only when they give the same tree again.
+//! read back only over the same lower layer and only when they give the same tree again. A store
+//! that keeps each content once has the manifest and [`Sealed::contents`] instead, and
+//! [`Sealed::from_contents`] puts them together again.
 //! Hard links become files of their own in the bytes and in [`Sealed::tree`].
 
 mod bytes;
+mod contents;
 mod difference;
 
 use std::sync::Arc;

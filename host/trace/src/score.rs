@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Metadata;
+use crate::{EpisodeRef, Metadata, Timestamp};
 
 /// A named part of a score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,4 +37,32 @@ pub struct Score {
     pub turns: Vec<TurnValue>,
     /// Room for notes: hostile text, escape before showing.
     pub notes: Metadata,
+}
+
+/// What a recorded episode was given later, by the rewards of a [`Grading`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Graded {
+    /// The attempt.
+    pub episode: EpisodeRef,
+    /// The weighted sum, after the floor; none when it could not be graded.
+    pub total: Option<f64>,
+    /// Why it could not, for people: hostile text, escape before showing.
+    pub reason: Option<String>,
+    /// What each reward said, in order.
+    pub scores: Vec<Score>,
+}
+
+/// Rewards that graded a recorded run again, beside its own scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grading {
+    /// Number within the run, from 1.
+    pub position: u32,
+    /// When it began.
+    pub graded_at: Timestamp,
+    /// Its rewards, pinned, with weights and configurations.
+    pub plan: serde_json::Value,
+    /// Episodes that have a total.
+    pub graded: u64,
+    /// Mean of those.
+    pub mean: Option<f64>,
 }

@@ -13,13 +13,16 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     Digest, Ending, EntryBody, EpisodeRef, Score, StoreError,
     store::{
-        EncodedEntry, Inner, encode,
+        EncodedContent, EncodedEntry, Inner, encode,
         job::{Change, Job, Target, Work},
     },
 };
 
 /// What waits in memory beyond this is handed to the store ahead of the next commit.
 const HAND_OVER_BYTES: usize = 256 * 1024;
+
+/// SQLite refuses values of a gigabyte, and a refused write stops the store.
+const LARGEST_CONTENT: usize = 512 << 20;
 
 /// What an episode may write to its journal of the kinds that have no budget of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +153,41 @@ impl EpisodeWriter {
             send(permit, target, journal.take(), None)
         };
         inner.answer(answer).await.map(drop)
+    }
+
+    /// Keeps contents of the workspace by their digests, each once in the store. They are durable
+    /// with the next step at the latest, so call this before [`Self::end`]; much is waited for, so
+    /// that it does not gather in memory. One of more than 512 MiB is left out.
+    pub async fn keep(
+        &self,
+        contents: impl IntoIterator<Item = (Digest, Vec<u8>)>,
+    ) -> Result<(), StoreError> {
+        let Some((inner, _)) = &self.shared.recording else { return Ok(()) };
+        let mut contents = contents.into_iter().peekable();
+        while contents.peek().is_some() {
+            let mut encoded = Vec::new();
+            let mut bytes = 0_usize;
+            while bytes < HAND_OVER_BYTES
+                && let Some((digest, content)) = contents.next()
+            {
+                if content.len() > LARGEST_CONTENT {
+                    continue;
+                }
+                let content = EncodedContent::new(digest, &content);
+                bytes = bytes.saturating_add(content.len());
+                encoded.push(content);
+            }
+            let permit = inner.permit().await?;
+            let work = Work::Keep(encoded);
+            if bytes < HAND_OVER_BYTES {
+                permit.send(Job { work, waiter: None });
+            } else {
+                let (waiter, answer) = oneshot::channel();
+                permit.send(Job { work, waiter: Some(waiter) });
+                inner.answer(answer).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Records that the harness ended, closes the journal and waits until all of it is durable.
@@ -348,7 +386,7 @@ fn finite(entry: EntryBody) -> EntryBody {
     }
 }
 
-fn not_finite(scores: &[Score], total: f64) -> Option<String> {
+pub(crate) fn not_finite(scores: &[Score], total: f64) -> Option<String> {
     if !total.is_finite() {
         return Some("the total".to_owned());
     }

@@ -52,10 +52,19 @@ pub(crate) async fn run(inspect: &Inspect, places: &Places, output: Output) -> R
     let report = Report { name: found.pin.name, inspection, description };
     output.result(&report, text)?;
     if !refused.is_empty() {
-        bail!(exit::Plugin(format!("it imports what is not granted: {}", refused.join(", "))));
+        bail!(exit::Plugin(format!(
+            "it imports what is not granted: {}\n  mend: build it without what needs these; the \
+             table says what each is for",
+            refused.join(", ")
+        )));
     }
     if role.is_none() {
-        bail!(exit::Plugin("it is neither a harness, a reward nor a program".to_owned()));
+        bail!(exit::Plugin(
+            "it is neither a harness, a reward nor a program: it exports none of the interfaces \
+             they do\n  mend: build it against the SDK (`fulgurite new harness|reward NAME` starts \
+             one), or for WASI 0.2 as a command"
+                .to_owned()
+        ));
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod doctor;
+pub(crate) mod files;
+pub(crate) mod grade;
 pub(crate) mod inspect;
 pub(crate) mod new;
 pub(crate) mod plugin;

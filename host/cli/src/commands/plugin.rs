@@ -1,21 +1,27 @@
 //! `fulgurite plugin`: the registry.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_registry::{Description, Kind, Name, Pinned, Plugin, Registry, Scope};
 use fulgurite_runtime::{
     audit::{self, AuditError},
+    cache::{self, CacheLimits},
     componentize::componentize,
     limits::Role,
 };
+use fulgurite_trace::{Digest, RunStatus, Store};
 use serde_json::{Value, json};
 
 use crate::{
     args::{PluginCommand, PluginKind},
     exit,
     host::{Found, Host, registry},
-    output::Output,
+    output::{Output, counted},
     place::Places,
     table,
 };
@@ -41,7 +47,8 @@ pub(crate) async fn run(command: &PluginCommand, places: &Places, output: Output
             registry.pin(&names)?;
             let done = json!({ "lock_file": registry.lock_path(), "pinned": names.len() });
             output.result(&done, |_| {
-                format!("{} names are pinned in {}", names.len(), registry.lock_path().display())
+                let names = counted(names.len(), "name is", "names are");
+                format!("{names} pinned in {}", registry.lock_path().display())
             })
         }
         PluginCommand::Unpin { name } => {
@@ -55,6 +62,11 @@ pub(crate) async fn run(command: &PluginCommand, places: &Places, output: Output
             })
         }
         PluginCommand::Verify => verify(&registry, output),
+        PluginCommand::Prune { compiled, days } => {
+            let unused = Duration::from_secs(days.saturating_mul(24 * 3600));
+            let limits = CacheLimits { bytes: compiled.0, unused };
+            prune(&registry, limits, places, output)
+        }
         PluginCommand::Remove { name } => {
             let name: Name = name.parse()?;
             let removed = registry.remove(&name)?;
@@ -201,6 +213,58 @@ fn list(registry: &Registry, output: Output) -> Result<()> {
     })
 }
 
+/// Frees space: components that were kept for runs which are finished, and compiled code.
+fn prune(registry: &Registry, limits: CacheLimits, places: &Places, output: Output) -> Result<()> {
+    let needed = needed(places)?;
+    let gone = registry.prune(|digest| needed.contains(digest))?;
+    let components = gone.len();
+    let component_bytes: u64 = gone.iter().map(|(_, bytes)| bytes).sum();
+    let compiled = cache::prune(&places.compiled(), limits)?;
+    let done = json!({
+        "components_removed": components,
+        "components_removed_bytes": component_bytes,
+        "compiled": compiled,
+    });
+    output.result(&done, |_| {
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let components = counted(components, "component", "components");
+        let removed = usize::try_from(compiled.removed).unwrap_or(usize::MAX);
+        let files = counted(removed, "file", "files");
+        format!(
+            "removed {components} of finished runs ({}) and {files} of compiled code ({}); {} of \
+             compiled code stay",
+            mib(component_bytes),
+            mib(compiled.removed_bytes),
+            mib(compiled.kept_bytes)
+        )
+    })
+}
+
+/// Components of runs that `--resume` may take up again.
+fn needed(places: &Places) -> Result<BTreeSet<Digest>> {
+    if !places.store.try_exists()? {
+        return Ok(BTreeSet::new());
+    }
+    let mut needed = BTreeSet::new();
+    for run in Store::open_read_only(&places.store)?.runs()? {
+        if run.status == RunStatus::Finished {
+            continue;
+        }
+        // The plan of a run of another version may have another form: every digest in it counts.
+        digests(&run.record.plan, &mut needed);
+    }
+    Ok(needed)
+}
+
+fn digests(value: &Value, all: &mut BTreeSet<Digest>) {
+    match value {
+        Value::String(text) => all.extend(text.parse::<Digest>().ok()),
+        Value::Array(values) => values.iter().for_each(|value| digests(value, all)),
+        Value::Object(fields) => fields.values().for_each(|value| digests(value, all)),
+        _ => {}
+    }
+}
+
 fn verify(registry: &Registry, output: Output) -> Result<()> {
     let problems: Vec<_> = registry.verify()?.problems.iter().map(ToString::to_string).collect();
     output.result(&json!({ "problems": problems }), |_| {
@@ -213,6 +277,6 @@ fn verify(registry: &Registry, output: Output) -> Result<()> {
     if problems.is_empty() {
         Ok(())
     } else {
-        bail!(exit::Plugin(format!("{} problems in the registry", problems.len())))
+        bail!(exit::Plugin(counted(problems.len(), "problem", "problems") + " in the registry"))
     }
 }

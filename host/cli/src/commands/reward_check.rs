@@ -18,8 +18,8 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::{
-    args::RewardCheck, config::object, exit, host::Host, output::Output, place::Places, scratch,
-    table,
+    args::RewardCheck, config::object, exit, host::Host, output::Output, place::Places, schema,
+    scratch, table,
 };
 
 /// Answers that try to be paid for nothing, as a model would write them.
@@ -117,7 +117,7 @@ pub(crate) async fn run(check: &RewardCheck, places: &Places, output: Output) ->
     let suspicious = rows.iter().filter(|row| row.suspicious).count();
     if suspicious > 0 {
         bail!(exit::Episodes(format!(
-            "{suspicious} kinds of answers earn what they should not, or break the reward"
+            "answers of {suspicious} kinds earn what they should not, or break the reward"
         )));
     }
     Ok(())
@@ -155,7 +155,11 @@ impl Trial {
         let plan = RewardPlan { plugin: reward.pin.clone(), weight: 1.0, config };
         let plan = Arc::new(scratch::plan(harness.pin.clone(), vec![plan], 8));
         let (harness, description) = host.harness(&harness).await?;
-        let (reward, _) = host.reward(&reward).await?;
+        let (reward, scorer) = host.reward(&reward).await?;
+        if let [RewardPlan { plugin, config, .. }] = plan.rewards.as_slice() {
+            let reward = format!("the reward `{}`", plugin.name);
+            schema::check(&reward, &plugin.name, &scorer.config_schema, config)?;
+        }
         let (_, programs) = host.programs(None).await?;
         let runtime = host.runtime;
         Ok(Self { runtime, harness: (harness, description.name), reward, programs, plan, tasks })

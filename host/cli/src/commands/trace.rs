@@ -1,12 +1,23 @@
 //! `fulgurite trace`: looking at what was recorded.
 
-use std::{fs::File, io::BufWriter, path::Path};
+use std::{collections::BTreeMap, fs::File, io::BufWriter, path::Path};
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_trace::{EpisodeRef, EpisodeSummary, Store, canonical, transcript};
-use serde_json::json;
+use fulgurite_trace::{
+    EpisodeRef, EpisodeSummary, Graded, Grading, Run, RunStatus, Score, ScoreComponent, State,
+    Store, canonical, transcript,
+};
+use serde_json::{Value, json};
 
-use crate::{args::TraceCommand, exit, output::Output, place::Places, run::resolve_run, table};
+use super::files;
+use crate::{
+    args::TraceCommand,
+    exit,
+    output::{Output, escaped},
+    place::Places,
+    run::resolve_run,
+    table,
+};
 
 pub(crate) fn run(command: &TraceCommand, places: &Places, output: Output) -> Result<()> {
     let store = Store::open_read_only(&places.store)?;
@@ -15,10 +26,21 @@ pub(crate) fn run(command: &TraceCommand, places: &Places, output: Output) -> Re
         TraceCommand::List { run: Some(run) } => {
             episodes(&store, &resolve_run(&store, run)?, output)
         }
-        TraceCommand::Show { run, episode } => {
+        TraceCommand::Show { run, episode: None, files: _ } => {
+            show_run(&store, &resolve_run(&store, run)?, output)
+        }
+        TraceCommand::Show { run, episode: Some(episode), files: true } => {
+            let run = resolve_run(&store, run)?;
+            let attempt = last_attempt(&store, &run, episode)?;
+            files::show(&store, &run, attempt.episode, output)
+        }
+        TraceCommand::Show { run, episode: Some(episode), files: false } => {
             show(&store, &resolve_run(&store, run)?, episode, output)
         }
-        TraceCommand::Export { run, output: file } => {
+        TraceCommand::Export { run, files: Some(folder), .. } => {
+            files::export(&store, &resolve_run(&store, run)?, folder, output)
+        }
+        TraceCommand::Export { run, output: file, files: None } => {
             export(&store, &resolve_run(&store, run)?, file.as_deref(), output)
         }
     }
@@ -38,6 +60,8 @@ fn runs(store: &Store, output: Output) -> Result<()> {
                 "policy": plan("/policy_name"),
                 "tasks": plan("/tasks/count"),
                 "samples": plan("/samples"),
+                "commit": run.record.commit,
+                "machine": run.record.machine,
             })
         })
         .collect();
@@ -55,8 +79,53 @@ fn cell(value: &serde_json::Value, name: &str) -> String {
     }
 }
 
+/// What a run was made with.
+fn show_run(store: &Store, run: &str, output: Output) -> Result<()> {
+    let Run { record, status, finished_at } = store.run(run)?;
+    let gradings: Vec<_> = store
+        .gradings(run)?
+        .into_iter()
+        .map(|grading| {
+            json!({
+                "grading": grading.position,
+                "graded_at": grading.graded_at.to_string(),
+                "graded": grading.graded,
+                "mean_reward": grading.mean,
+                "rewards": grading.plan.get("rewards"),
+            })
+        })
+        .collect();
+    let value = json!({
+        "run": record.id,
+        "status": status,
+        "started": record.started_at.to_string(),
+        "finished": finished_at.map(|moment| moment.to_string()),
+        "commit": record.commit,
+        "machine": record.machine,
+        "tasks": record.tasks,
+        "gradings": gradings,
+        "plan": record.plan,
+    });
+    output.result(&value, |value| {
+        let rows = value.as_object().into_iter().flatten().map(|(name, value)| {
+            let text = match value {
+                Value::Object(_) | Value::Array(_) => {
+                    serde_json::to_string_pretty(value).unwrap_or_default()
+                }
+                Value::String(text) => text.clone(),
+                Value::Null => String::new(),
+                value => value.to_string(),
+            };
+            [name.clone(), text]
+        });
+        table::pairs(rows)
+    })
+}
+
 fn episodes(store: &Store, run: &str, output: Output) -> Result<()> {
     let episodes = store.episodes(run)?;
+    let is_over = store.run(run)?.status != RunStatus::Running;
+    let graded = graded(store, run)?;
     let values: Vec<_> = episodes
         .iter()
         .map(|summary| {
@@ -65,12 +134,22 @@ fn episodes(store: &Store, run: &str, output: Output) -> Result<()> {
                 "episode": format!("{task}.{sample}"),
                 "attempt": attempt,
                 "task": summary.task_id,
-                "state": summary.state,
+                // The process of a run that is over is at nothing any more.
+                "state": match summary.state {
+                    State::Running | State::Ended if is_over => "interrupted",
+                    state => state.name(),
+                },
                 "ended": summary.kind,
                 "total": summary.total,
                 "turns": summary.turns,
                 "written": summary.completion_tokens,
                 "reason": summary.reason,
+                "graded": graded
+                    .get(&summary.episode)
+                    .into_iter()
+                    .flatten()
+                    .map(|(grading, graded)| json!({ "grading": grading, "total": graded.total }))
+                    .collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -79,6 +158,33 @@ fn episodes(store: &Store, run: &str, output: Output) -> Result<()> {
             ["episode", "attempt", "task", "state", "ended", "total", "turns", "written", "reason"];
         table::text(heads, values.iter().map(|value| heads.map(|head| cell(value, head))))
     })
+}
+
+/// What later gradings gave each episode, oldest first.
+fn graded(store: &Store, run: &str) -> Result<BTreeMap<EpisodeRef, Vec<(u32, Graded)>>> {
+    let mut by_episode = BTreeMap::<_, Vec<_>>::new();
+    for Grading { position, .. } in store.gradings(run)? {
+        for graded in store.graded(run, position)? {
+            by_episode.entry(graded.episode).or_default().push((position, graded));
+        }
+    }
+    Ok(by_episode)
+}
+
+/// One grading of an episode, below its transcript.
+fn grading_lines(position: u32, graded: &Graded) -> Vec<String> {
+    let outcome = match (graded.total, &graded.reason) {
+        (Some(total), _) => format!("total {total}"),
+        (None, reason) => escaped(reason.as_deref().unwrap_or("not graded")).into_owned(),
+    };
+    let mut lines = vec![String::new(), format!("grading {position}  {outcome}")];
+    for Score { reward, weight, total, components, .. } in &graded.scores {
+        lines.push(format!("  {} {total}  weight {weight}", escaped(reward)));
+        for ScoreComponent { name, value } in components {
+            lines.push(format!("    {} {value}", escaped(name)));
+        }
+    }
+    lines
 }
 
 fn show(store: &Store, run: &str, episode: &str, output: Output) -> Result<()> {
@@ -94,11 +200,27 @@ fn show(store: &Store, run: &str, episode: &str, output: Output) -> Result<()> {
     } else {
         transcript::Options { columns: None, ..transcript::Options::default() }
     };
-    let lines: Vec<_> = transcript::render(&record, options)
+    let mut lines: Vec<_> = transcript::render(&record, options)
         .iter()
         .map(|line| if output.colored() { line.paint() } else { line.to_string() })
         .collect();
+    for (position, graded) in graded(store, run)?.get(&episode).into_iter().flatten() {
+        lines.extend(grading_lines(*position, graded));
+    }
     output.text(&lines.join("\n"))
+}
+
+/// The last attempt of every episode, by task and sample.
+pub(crate) fn last_attempts(store: &Store, run: &str) -> Result<Vec<EpisodeSummary>> {
+    let mut last: Vec<EpisodeSummary> = Vec::new();
+    for attempt in store.episodes(run)? {
+        let place = |one: &EpisodeSummary| (one.episode.task, one.episode.sample);
+        match last.last_mut() {
+            Some(before) if place(before) == place(&attempt) => *before = attempt,
+            _ => last.push(attempt),
+        }
+    }
+    Ok(last)
 }
 
 /// The last attempt of `TASK` or `TASK.SAMPLE`.
@@ -111,11 +233,9 @@ fn last_attempt(store: &Store, run: &str, text: &str) -> Result<EpisodeSummary> 
             text.escape_debug()
         )));
     };
-    let found = store
-        .episodes(run)?
+    let found = last_attempts(store, run)?
         .into_iter()
-        .filter(|summary| (summary.episode.task, summary.episode.sample) == (task, sample))
-        .max_by_key(|summary| summary.episode.attempt);
+        .find(|summary| (summary.episode.task, summary.episode.sample) == (task, sample));
     found.with_context(|| {
         format!("run {run} has no episode {task}.{sample}; `fulgurite trace list {run}` shows them")
     })

@@ -10,6 +10,7 @@ use fulgurite_episode::{
 };
 use fulgurite_gateway::{Budgets, Gateway, History, SamplingDefaults, Settings as GatewaySettings};
 use fulgurite_registry::Kind;
+use fulgurite_runtime::Reward;
 use fulgurite_trace::{EpisodeRef, QueuedEpisode, Store, Task};
 
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     host::{Found, Host},
     output::Output,
     place::Places,
-    policy,
+    policy, schema,
 };
 
 /// A plan and everything that it needs.
@@ -83,12 +84,19 @@ pub(crate) async fn equip(settings: Settings, places: &Places, output: Output) -
         limits: settings.limits,
         floor: settings.floor,
         attempts: settings.attempts,
+        keep_bytes: settings.keep_bytes,
     };
-    load(host, plan, dataset, &harness, &rewards).await
+    let equipped = load(&host, plan, dataset, &harness, &rewards).await?;
+    // Only what is fit to run is kept.
+    let files = std::iter::once(&harness).chain(&rewards);
+    let Plan { programs, .. } = &equipped.plan;
+    let used = files.clone().map(|found| &found.pin).chain(programs);
+    host.keep(files, used, output)?;
+    Ok(equipped)
 }
 
-/// Loads exactly what an earlier run's plan pins.
-pub(crate) async fn equip_again(plan: Plan, places: &Places, output: Output) -> Result<Equipped> {
+/// The tasks of an earlier run, unchanged.
+pub(crate) fn tasks_again(plan: &Plan) -> Result<Dataset> {
     let dataset = dataset::read(&plan.tasks.path, plan.tasks.skip_bad)?;
     if dataset.digest != plan.tasks.digest {
         bail!(
@@ -97,26 +105,31 @@ pub(crate) async fn equip_again(plan: Plan, places: &Places, output: Output) -> 
             plan.tasks.path.display()
         );
     }
+    Ok(dataset)
+}
+
+/// Loads exactly what an earlier run's plan pins.
+pub(crate) async fn equip_again(plan: Plan, places: &Places, output: Output) -> Result<Equipped> {
+    let dataset = tasks_again(&plan)?;
     output.remark(format_args!("policy: {}", plan.policy));
     let host = Host::start(places, plan.concurrency)?;
     let harness = host.pinned(&plan.harness)?;
     let rewards: Vec<Found> =
         plan.rewards.iter().map(|reward| host.pinned(&reward.plugin)).collect::<Result<_>>()?;
-    load(host, plan, dataset, &harness, &rewards).await
+    load(&host, plan, dataset, &harness, &rewards).await
 }
 
 async fn load(
-    host: Host,
+    host: &Host,
     mut plan: Plan,
     dataset: Dataset,
     harness: &Found,
     rewards: &[Found],
 ) -> Result<Equipped> {
     let (harness, description) = host.harness(harness).await?;
-    let mut loaded = Vec::new();
-    for reward in rewards {
-        loaded.push(host.reward(reward).await?.0);
-    }
+    let (plugin, name) = (format!("the harness `{}`", plan.harness.name), &plan.harness.name);
+    schema::check(&plugin, name, &description.config_schema, &plan.harness_config)?;
+    let loaded = load_rewards(host, rewards, &plan.rewards).await?;
     let (_, programs) = host.programs(Some(&plan.programs)).await?;
     let tasks: Vec<Arc<Task>> = dataset.tasks.into_iter().map(Arc::new).collect();
     if plan.policy == "oracle" {
@@ -151,6 +164,23 @@ async fn load(
         store: None,
     };
     Ok(Equipped { plan, equipment })
+}
+
+/// Loads rewards and sees that each takes its configuration.
+pub(crate) async fn load_rewards(
+    host: &Host,
+    found: &[Found],
+    plans: &[RewardPlan],
+) -> Result<Vec<Reward>> {
+    let mut loaded = Vec::new();
+    for (found, plan) in found.iter().zip(plans) {
+        let (component, description) = host.reward(found).await?;
+        let name = &plan.plugin.name;
+        let plugin = format!("the reward `{name}`");
+        schema::check(&plugin, name, &description.config_schema, &plan.config)?;
+        loaded.push(component);
+    }
+    Ok(loaded)
 }
 
 /// Found here, once, rather than in every episode.

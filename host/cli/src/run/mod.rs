@@ -1,6 +1,6 @@
 //! `fulgurite run`: from settings to a plan, from a plan to recorded episodes and a table.
 
-mod equip;
+pub(crate) mod equip;
 mod progress;
 mod report;
 
@@ -21,7 +21,13 @@ use fulgurite_trace::{
 };
 use tokio::sync::mpsc;
 
-use crate::{args, config::Settings, exit, output::Output, place::Places};
+use crate::{
+    args,
+    config::Settings,
+    exit,
+    output::{Output, counted},
+    place::Places,
+};
 use equip::Equipped;
 use progress::Progress;
 
@@ -96,8 +102,8 @@ async fn begin(flags: &args::Run, places: &Places, output: Output) -> Result<Pre
     let store = Store::open(&places.store)?;
     let mut equipped = equip::equip(settings, places, output).await?;
     let record = RunRecord {
-        commit: option_env!("FULGURITE_COMMIT").map(str::to_owned),
-        machine: Some(machine()),
+        commit: Some(crate::machine::COMMIT.to_owned()),
+        machine: Some(crate::machine::describe()),
         tasks: Some(equipped.plan.tasks.digest),
         ..RunRecord::new(serde_json::to_value(&equipped.plan)?, equipped.plan.pinned())
     };
@@ -124,9 +130,9 @@ async fn resume(run: &str, flags: &args::Run, places: &Places, output: Output) -
     store.queue_episodes(&run, &equip::episodes(&equipped)).await?;
     let resumed = store.resume_run(&run).await?;
     output.remark(format_args!(
-        "resuming run {run}: {} episodes are recorded, {} are missing",
-        resumed.recorded.len(),
-        resumed.missing.len()
+        "resuming run {run}: {} recorded, {} missing",
+        counted(resumed.recorded.len(), "episode is", "episodes are"),
+        counted(resumed.missing.len(), "is", "are"),
     ));
     let missing = resumed.missing.iter().map(|QueuedEpisode { episode, .. }| *episode).collect();
     equipped.record_in(store.clone(), run.clone())?;
@@ -240,15 +246,4 @@ fn cpu_time() -> Duration {
         u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0)
     };
     Duration::from_micros(microseconds(usage.user_time()) + microseconds(usage.system_time()))
-}
-
-/// The machine, for the record.
-fn machine() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown processor", |(_, model)| model);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{cores} cores, {model}, {}", std::env::consts::OS)
 }

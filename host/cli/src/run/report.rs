@@ -16,7 +16,7 @@ struct Report<'a> {
     summary: &'a Summary,
 }
 
-/// Shows what came of a run and what to do next.
+/// Shows what came of a run and what to do next; `--quiet` leaves the table out.
 pub(crate) fn show(
     run: &str,
     plan: &Plan,
@@ -24,6 +24,9 @@ pub(crate) fn show(
     places: &Places,
     output: Output,
 ) -> Result<()> {
+    if output.is_quiet() && !output.is_json() {
+        return Ok(());
+    }
     let store = places.store.clone();
     let (harness, policy) = (&plan.harness.name, &plan.policy_name);
     output.result(&Report { run, harness, policy, store, summary }, text)

@@ -28,7 +28,7 @@ use eventsource_stream::{EventStreamError, Eventsource};
 use futures::StreamExt;
 use reqwest::{Client, Response, Url, header};
 use serde_json::{Map, Value};
-use tokio::sync::mpsc;
+use tokio::{net::TcpStream, sync::mpsc};
 
 use self::{
     body::BodyReader,
@@ -40,6 +40,9 @@ use crate::{
 };
 
 pub use key::{ApiKey, KeyError};
+
+/// How long a server may take to accept the connection that [`Policy::check`] makes.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How to talk to the server.
 #[derive(Debug, Clone)]
@@ -284,6 +287,22 @@ fn is_local(url: &Url) -> bool {
 impl Policy for OpenAi {
     fn info(&self) -> &PolicyInfo {
         &self.info
+    }
+
+    /// Connects and hangs up. No request is made: what a server answers to one that is no
+    /// completion tells nothing.
+    async fn check(&self) -> Result<(), PolicyError> {
+        let unreachable = |reason: &dyn fmt::Display| {
+            PolicyError::Unavailable(format!("no connection to {}: {reason}", self.place))
+        };
+        let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let port = self.url.port_or_known_default().unwrap_or(443);
+        let wait = self.options.connect_timeout.min(CHECK_TIMEOUT);
+        match tokio::time::timeout(wait, TcpStream::connect((host, port))).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(unreachable(&error)),
+            Err(_) => Err(unreachable(&format_args!("no answer within {} s", wait.as_secs()))),
+        }
     }
 
     async fn reply(

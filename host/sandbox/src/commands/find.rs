@@ -129,6 +129,7 @@ pub(super) fn parse(
         folders_last: false,
         batches: 0,
         depth: 0,
+        syntax: EMACS,
     };
     let node = match parser.words {
         [] => Ok(Node::True),
@@ -173,7 +174,22 @@ struct Parser<'a> {
     folders_last: bool,
     batches: usize,
     depth: usize,
+    /// Of the expressions after the last `-regextype`.
+    syntax: regular::Options,
 }
+
+/// What expressions are without `-regextype`.
+const EMACS: regular::Options = regular::Options {
+    emacs: true,
+    extended: false,
+    fixed: false,
+    perl: false,
+    ignore_case: false,
+    word: false,
+    whole: false,
+    lines: false,
+    sed: false,
+};
 
 pub(super) type Parsed = Result<Node, Mistake>;
 
@@ -275,6 +291,22 @@ impl Parser<'_> {
                 let text = self.value(&name)?;
                 self.regex(&text, name == "-iregex")?
             }
+            "-regextype" => {
+                let name = self.value(&name)?;
+                self.syntax = match name.as_slice() {
+                    b"findutils-default" | b"emacs" => EMACS,
+                    b"posix-basic" | b"grep" | b"sed" | b"ed" | b"posix-minimal-basic" => {
+                        regular::Options::default()
+                    }
+                    b"posix-extended" | b"egrep" | b"posix-egrep" | b"awk" | b"posix-awk"
+                    | b"gnu-awk" => regular::Options { extended: true, ..Default::default() },
+                    other => {
+                        let name = String::from_utf8_lossy(other);
+                        return wrong(format!("Unknown regular expression type '{name}'"));
+                    }
+                };
+                Node::True
+            }
             "-type" => {
                 let kinds = self.value(&name)?;
                 if !kinds.iter().all(|kind| b"fdlbcps,".contains(kind)) {
@@ -348,10 +380,13 @@ impl Parser<'_> {
     }
 
     fn regex(&mut self, text: &[u8], ignore_case: bool) -> Parsed {
-        let options = regular::Options { whole: true, ignore_case, ..Default::default() };
+        let options = regular::Options { whole: true, ignore_case, ..self.syntax };
         match Regular::new(text, options, self.meter) {
             Ok(Ok(regular)) => Ok(Node::Regex(regular)),
-            Ok(Err(message)) => wrong(message),
+            Ok(Err(message)) => {
+                let text = String::from_utf8_lossy(text);
+                wrong(format!("failed to compile regular expression '{text}': {message}"))
+            }
             Err(stop) => {
                 self.stop = Some(stop);
                 Ok(Node::False)

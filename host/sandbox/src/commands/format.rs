@@ -14,15 +14,29 @@ pub(super) fn nl(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         Some(_) => return invocation.fail(2, "unsupported: -b with an expression"),
     };
     let number = |key: &str, default: i64| match options.value(key) {
-        Some(text) => super::parse_number::<i64>(text),
-        None => Some(default),
+        Some(text) => integer(text).map_err(|why| {
+            let what = match key {
+                "v" => "starting line number",
+                "i" => "line number increment",
+                _ => "line number field width",
+            };
+            format!("invalid {what}: '{}'{why}", String::from_utf8_lossy(text))
+        }),
+        None => Ok(default),
     };
-    let (Some(mut next), Some(step), Some(width)) =
-        (number("v", 1), number("i", 1), number("w", 6))
-    else {
-        return invocation.fail(1, "invalid number");
+    let (first, step, width) = match (number("v", 1), number("i", 1), number("w", 6)) {
+        (Ok(first), Ok(step), Ok(width)) => (first, step, width),
+        (Err(message), ..) | (_, Err(message), _) | (.., Err(message)) => {
+            return invocation.fail(1, &message);
+        }
     };
-    let width = usize::try_from(width.clamp(1, 100)).unwrap_or(6);
+    if width < 1 {
+        let message =
+            format!("invalid line number field width: '{width}': Numerical result out of range");
+        return invocation.fail(1, &message);
+    }
+    let mut next = Some(first);
+    let width = usize::try_from(width.min(100)).unwrap_or(6);
     let separator = options.value("s").unwrap_or(b"\t").to_vec();
     let mut status = 0;
     for path in or_stdin(options.operands) {
@@ -34,9 +48,12 @@ pub(super) fn nl(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
             invocation.meter.charge(meter::LINE)?;
             let line = chomp(line);
             if all || !line.is_empty() {
-                invocation.out(format!("{next:width$}").as_bytes())?;
+                let Some(number) = next else {
+                    return invocation.fail(1, "line number overflow");
+                };
+                invocation.out(format!("{number:width$}").as_bytes())?;
                 invocation.out(&separator)?;
-                next = next.wrapping_add(step);
+                next = number.checked_add(step);
             } else {
                 invocation.out(&b" ".repeat(width + separator.len()))?;
             }
@@ -44,6 +61,18 @@ pub(super) fn nl(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
         }
     }
     Ok(status)
+}
+
+/// A whole number, or what follows the complaint about it.
+fn integer(text: &[u8]) -> Result<i64, &'static str> {
+    let digits = match text {
+        [b'-' | b'+', digits @ ..] => digits,
+        digits => digits,
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err("");
+    }
+    super::parse_number(text).ok_or(": Value too large for defined data type")
 }
 
 pub(super) fn paste(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {

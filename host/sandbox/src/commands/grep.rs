@@ -73,21 +73,61 @@ pub(super) fn fgrep(invocation: &mut Invocation<'_>) -> Result<i32, Stop> {
     run(invocation, regular::Options { fixed: true, ..regular::Options::default() })
 }
 
-/// `-3`, as a context of three lines.
+/// A number of lines, as GNU's grep reads it.
+enum Count {
+    /// Numbers that are too large are the largest one.
+    Of(usize),
+    Negative,
+}
+
+fn count(text: &[u8]) -> Option<Count> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = super::parse_number::<usize>(digits).unwrap_or(usize::MAX);
+    Some(if negative && number > 0 { Count::Negative } else { Count::Of(number) })
+}
+
+/// `-3`, as a context of three lines; but not where it is the value of the option before.
 fn modern(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut options_ended = false;
+    let mut is_value = false;
     arguments
         .iter()
         .map(|argument| {
-            options_ended |= argument == b"--";
+            options_ended |= argument == b"--" && !is_value;
             let digits = argument.strip_prefix(b"-").unwrap_or_default();
             let number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-            match number && !options_ended {
-                true => [b"-C", digits].concat(),
-                false => argument.clone(),
-            }
+            let is_context = number && !options_ended && !is_value;
+            is_value = !is_value && !options_ended && wants_value(argument);
+            if is_context { [b"-C", digits].concat() } else { argument.clone() }
         })
         .collect()
+}
+
+/// Whether the next argument belongs to this one.
+fn wants_value(argument: &[u8]) -> bool {
+    const LONG: [&[u8]; 6] = [
+        b"--regexp",
+        b"--file",
+        b"--max-count",
+        b"--after-context",
+        b"--before-context",
+        b"--context",
+    ];
+    match argument.strip_prefix(b"-") {
+        Some([b'-', ..]) => LONG.contains(&argument),
+        // The first letter that takes a value takes the rest, or the next argument.
+        Some(letters) => {
+            let first = letters.iter().position(|letter| b"efmABC".contains(letter));
+            first.is_some_and(|first| first + 1 == letters.len())
+        }
+        None => false,
+    }
 }
 
 fn run(invocation: &mut Invocation<'_>, flavour: regular::Options) -> Result<i32, Stop> {
@@ -127,9 +167,16 @@ fn run(invocation: &mut Invocation<'_>, flavour: regular::Options) -> Result<i32
     };
     let number = |key: &str| match options.value(key) {
         None => Ok(None),
-        Some(text) => super::parse_number::<usize>(text).map(Some).ok_or_else(|| {
-            format!("{}: invalid context length argument", String::from_utf8_lossy(text))
-        }),
+        Some(text) => match (key, count(text)) {
+            (_, Some(Count::Of(number))) => Ok(Some(number)),
+            // As many as there are.
+            ("m", Some(Count::Negative)) => Ok(None),
+            ("m", None) => Err("invalid max count".to_owned()),
+            _ => {
+                let text = String::from_utf8_lossy(text);
+                Err(format!("{text}: invalid context length argument"))
+            }
+        },
     };
     let (around, before, after, most) = match (number("C"), number("B"), number("A"), number("m")) {
         (Ok(around), Ok(before), Ok(after), Ok(most)) => (around, before, after, most),

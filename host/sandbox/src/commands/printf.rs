@@ -142,7 +142,7 @@ impl<'c> Writer<'_, '_, 'c> {
             }
             b'd' | b'i' | b'u' | b'o' | b'x' | b'X' => {
                 let argument = self.next();
-                let value = self.integer(argument)?;
+                let value = self.integer(argument, matches!(letter, b'd' | b'i'))?;
                 self.number(letter, value, flags)?;
             }
             b'f' | b'F' | b'e' | b'E' | b'g' | b'G' => {
@@ -196,7 +196,8 @@ impl<'c> Writer<'_, '_, 'c> {
         self.invocation.complain(&format!("{shown}: invalid number"))
     }
 
-    fn integer(&mut self, argument: Option<&[u8]>) -> Result<i64, Stop> {
+    /// The value of an argument, as the bits of 64: of `%u` and its kind those of an unsigned one.
+    fn integer(&mut self, argument: Option<&[u8]>, signed: bool) -> Result<i64, Stop> {
         let Some(argument) = argument else { return Ok(0) };
         if let [b'\'' | b'"', character, ..] = argument {
             return Ok(i64::from(*character));
@@ -213,16 +214,32 @@ impl<'c> Writer<'_, '_, 'c> {
             None => (10, digits),
         };
         let valid = digits.chars().take_while(|digit| digit.is_digit(radix)).count();
-        let used: String = digits.chars().take(valid).collect();
-        let value = i128::from_str_radix(&used, radix).unwrap_or(0);
-        let value = if negative { -value } else { value };
+        let used = digits.get(..valid).unwrap_or_default();
         if valid < digits.len() || (valid == 0 && !argument.is_empty()) {
             self.invalid(argument)?;
         }
-        // Unsigned 64-bit values keep their bits.
-        let low = i128::from(i64::MIN);
-        let high = i128::from(u64::MAX);
-        Ok(value.clamp(low, high) as i64)
+        let magnitude = match u64::from_str_radix(used, radix) {
+            Ok(magnitude) => Some(magnitude),
+            Err(_) if used.is_empty() => Some(0),
+            Err(_) => None,
+        };
+        // As strtoimax and strtoumax: the latter also negates within 64 bits.
+        let value = match (magnitude, signed, negative) {
+            (Some(magnitude), true, false) => i64::try_from(magnitude).ok(),
+            (Some(magnitude), true, true) => 0_i64.checked_sub_unsigned(magnitude),
+            (Some(magnitude), false, false) => Some(magnitude as i64),
+            (Some(magnitude), false, true) => Some(magnitude.wrapping_neg() as i64),
+            (None, ..) => None,
+        };
+        if let Some(value) = value {
+            return Ok(value);
+        }
+        self.invocation.complain(&format!("warning: {text}: Numerical result out of range"))?;
+        Ok(match (signed, negative) {
+            (true, false) => i64::MAX,
+            (true, true) => i64::MIN,
+            (false, _) => u64::MAX as i64,
+        })
     }
 
     fn float(&mut self, argument: Option<&[u8]>) -> Result<f64, Stop> {

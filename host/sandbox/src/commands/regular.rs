@@ -21,6 +21,9 @@ const COMPILED_BYTES: usize = 4 << 20;
 pub(crate) struct Options {
     /// Extended instead of basic syntax.
     pub(crate) extended: bool,
+    /// Of the basic syntax, the variant of Emacs and `find`: `+` and `?` repeat without a
+    /// backslash, and there are no intervals.
+    pub(crate) emacs: bool,
     /// Plain text.
     pub(crate) fixed: bool,
     /// The `regex` crate's own syntax, close to Perl's.

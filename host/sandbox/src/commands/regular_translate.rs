@@ -192,6 +192,7 @@ impl Translator<'_> {
         let Some(current) = byte(self.text, self.at) else { return Ok(None) };
         self.at += 1;
         let extended = self.options.extended;
+        let repeats = extended || self.options.emacs;
         Ok(Some(match current {
             b'\\' => return self.escape(first).map(Some),
             b'.' => Token::Any,
@@ -203,9 +204,9 @@ impl Translator<'_> {
             b'(' if extended => Token::Open,
             b')' if extended => Token::Close,
             b'|' if extended => Token::Bar,
-            b'+' | b'?' if extended && first => Token::Byte(current),
-            b'+' if extended => Token::Repeat(1, None),
-            b'?' if extended => Token::Repeat(0, Some(1)),
+            b'+' | b'?' if repeats && first => Token::Byte(current),
+            b'+' if repeats => Token::Repeat(1, None),
+            b'?' if repeats => Token::Repeat(0, Some(1)),
             b'{' if extended && !first => match self.interval(b"}") {
                 Some(repeat) => repeat?,
                 None => Token::Byte(b'{'),
@@ -230,16 +231,17 @@ impl Translator<'_> {
         };
         self.at += 1;
         let basic = !self.options.extended;
+        let posix = basic && !self.options.emacs;
         Ok(match escaped {
             b'(' if basic => Token::Open,
             b')' if basic => Token::Close,
             b'|' if basic => Token::Bar,
-            b'{' if basic && !first => match self.interval(b"\\}") {
+            b'{' if posix && !first => match self.interval(b"\\}") {
                 Some(repeat) => repeat?,
                 None => return Err("Unmatched \\{".to_owned()),
             },
-            b'+' if basic && !first => Token::Repeat(1, None),
-            b'?' if basic && !first => Token::Repeat(0, Some(1)),
+            b'+' if posix && !first => Token::Repeat(1, None),
+            b'?' if posix && !first => Token::Repeat(0, Some(1)),
             b'1'..=b'9' => {
                 return Err(format!(
                     "back references (\\{}) are not supported",

@@ -144,6 +144,57 @@ fn bytes_beyond_the_quota_are_refused() {
     Sealed::from_bytes(&bytes, Lower::empty(), exact).unwrap();
 }
 
+/// The tree again from its manifest and its contents.
+fn from_contents(sealed: &Sealed, quota: Quota) -> Result<Sealed, SealError> {
+    let contents = sealed.contents(u64::MAX).unwrap().unwrap();
+    for (digest, bytes) in &contents {
+        assert_eq!(Digest::of(bytes), *digest);
+    }
+    let find = |digest: &Digest| contents.get(digest).cloned().ok_or(*digest);
+    let lower = Arc::clone(sealed.lower());
+    Sealed::from_contents(sealed.manifest(), lower, quota, find)
+        .map(|found| found.expect("every content is there"))
+}
+
+#[test]
+fn contents_are_kept_once_within_a_limit_and_cannot_pass_for_others() {
+    let tree = Tree::new(lower(), Quota::default());
+    tree.write_file("one", b"same").unwrap();
+    tree.write_file("two", b"same").unwrap();
+    tree.symlink_path("one", "link").unwrap();
+    tree.remove_file("a").unwrap();
+    let sealed = tree.seal().unwrap();
+    let contents = sealed.contents(7).unwrap().unwrap();
+    let mut kept: Vec<_> = contents.values().map(Vec::as_slice).collect();
+    kept.sort();
+    assert_eq!(kept, [&b"one"[..], b"same"]);
+    assert_eq!(sealed.contents(6).unwrap(), None, "four bytes and three are more than six");
+    let again = from_contents(&sealed, Quota::default()).unwrap();
+    assert_eq!(again.read("two", 0, 9).unwrap(), b"same");
+
+    let manifest = sealed.manifest();
+    let find = |forge: bool| {
+        let contents = contents.clone();
+        move |digest: &Digest| match (forge, contents.get(digest)) {
+            (false, Some(bytes)) => Ok(bytes.clone()),
+            (true, Some(bytes)) => Ok(bytes.iter().rev().copied().collect()),
+            (_, None) => Err("missing"),
+        }
+    };
+    let open = |lower, find: &dyn Fn(&Digest) -> Result<Vec<u8>, &'static str>, quota| {
+        Sealed::from_contents(manifest, lower, quota, find)
+    };
+    let forged = open(lower(), &find(true), Quota::default()).unwrap_err();
+    assert!(matches!(forged, SealError::Damaged(_)), "{forged}");
+    let other = open(Lower::empty(), &find(false), Quota::default()).unwrap_err();
+    assert!(matches!(other, SealError::OtherLower { .. }), "{other}");
+    let tight = Quota { bytes: 7, ..Quota::default() };
+    let large = open(lower(), &find(false), tight).unwrap_err();
+    assert!(matches!(large, SealError::TooLarge { .. }), "{large}");
+    let missing = open(lower(), &|_| Err("missing"), Quota::default()).unwrap();
+    assert_eq!(missing.err(), Some("missing"));
+}
+
 fn apply(tree: &Tree, operation: &Operation) {
     // Whether an operation can be done does not matter here.
     let _ = match operation {
@@ -184,6 +235,9 @@ proptest! {
         let again = Sealed::from_bytes(&bytes, lower, quota).unwrap();
         prop_assert_eq!(again.manifest(), sealed.manifest());
         prop_assert_eq!(again.snapshot().digest().unwrap(), digest);
+        let again = from_contents(&sealed, quota).unwrap();
+        prop_assert_eq!(again.manifest(), sealed.manifest());
+        prop_assert_eq!(again.tree(quota).unwrap().digest().unwrap(), digest);
     }
 
     #[test]

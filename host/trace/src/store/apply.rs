@@ -7,7 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
     codec::EncodedEntry,
+    contents,
     error::StoreError,
+    grade,
     job::{Answer, Change, Target, Work},
     open::milliseconds,
     read,
@@ -55,6 +57,16 @@ pub(crate) fn apply(connection: &Connection, work: &Work) -> Result<Answer, Trou
             // A target is started once, before anything else is asked of it.
             let _ = target.row.set(row);
             Ok(Answer::Done)
+        }
+        Work::Keep(contents) => {
+            contents.iter().try_for_each(|content| contents::put(connection, content))?;
+            Ok(Answer::Done)
+        }
+        Work::BeginGrading { run, plan } => {
+            grade::begin(connection, run, plan).map(Answer::Grading)
+        }
+        Work::Grade { run, position, graded } => {
+            grade::record(connection, run, *position, graded).map(|()| Answer::Done)
         }
         Work::Journal { target, entries, change } => {
             journal(connection, target, entries, change.as_ref()).map(|()| Answer::Done)
@@ -277,7 +289,7 @@ fn record(connection: &Connection, row: i64, to: State, change: &Change) -> Resu
             connection
                 .prepare_cached("UPDATE episodes SET state = ?2, total = ?3 WHERE number = ?1")?
                 .execute(params![row, to.name(), total])?;
-            insert_scores(connection, row, scores)?;
+            insert_scores(connection, Scored::ByRun, row, scores)?;
         }
         Change::Fail { reason, retry, counts } => {
             close(connection, row, to, None, Some(reason), counts)?;
@@ -334,24 +346,56 @@ fn queue_next(connection: &Connection, row: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn insert_scores(connection: &Connection, row: i64, scores: &[Score]) -> Result<(), Trouble> {
+/// Whose scores they are: the run's own, or those of a later grading.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scored {
+    ByRun,
+    ByGrading(i64),
+}
+
+pub(crate) fn insert_scores(
+    connection: &Connection,
+    by: Scored,
+    row: i64,
+    scores: &[Score],
+) -> Result<(), Trouble> {
+    let (score_table, part_table, grading) = match by {
+        Scored::ByRun => (
+            "scores (episode, position, reward, weight, total, notes)",
+            "score_parts (episode, position, part, name, turn, value)",
+            "",
+        ),
+        Scored::ByGrading(_) => (
+            "graded_scores (episode, position, reward, weight, total, notes, grading)",
+            "graded_parts (episode, position, part, name, turn, value, grading)",
+            ", ?7",
+        ),
+    };
+    let score_text = format!("INSERT INTO {score_table} VALUES (?1, ?2, ?3, ?4, ?5, ?6{grading})");
+    let part_text = format!("INSERT INTO {part_table} VALUES (?1, ?2, ?3, ?4, ?5, ?6{grading})");
     for (position, score) in (0_i64..).zip(scores) {
         let notes = serde_json::to_string(&score.notes)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        connection
-            .prepare_cached(
-                "INSERT INTO scores (episode, position, reward, weight, total, notes)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![row, position, score.reward, score.weight, score.total, notes])?;
+        let Score { reward, weight, total, .. } = score;
+        let mut insert = connection.prepare_cached(&score_text)?;
+        match by {
+            Scored::ByRun => {
+                insert.execute(params![row, position, reward, weight, total, notes])?
+            }
+            Scored::ByGrading(grading) => {
+                insert.execute(params![row, position, reward, weight, total, notes, grading])?
+            }
+        };
         let named = score.components.iter().map(|part| (Some(&part.name), None, part.value));
         let turns = score.turns.iter().map(|turn| (None, Some(turn.turn), turn.value));
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO score_parts (episode, position, part, name, turn, value)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?;
+        let mut insert = connection.prepare_cached(&part_text)?;
         for (part, (name, turn, value)) in (0_i64..).zip(named.chain(turns)) {
-            insert.execute(params![row, position, part, name, turn, value])?;
+            match by {
+                Scored::ByRun => insert.execute(params![row, position, part, name, turn, value])?,
+                Scored::ByGrading(grading) => {
+                    insert.execute(params![row, position, part, name, turn, value, grading])?
+                }
+            };
         }
     }
     Ok(())

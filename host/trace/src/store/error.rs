@@ -108,6 +108,16 @@ pub enum StoreError {
         /// The episode.
         episode: EpisodeRef,
     },
+    /// The run was not graded again that often.
+    #[error(
+        "run `{run}` has no grading {position}; `fulgurite trace show {run}` shows those there are"
+    )]
+    UnknownGrading {
+        /// The run.
+        run: String,
+        /// The grading.
+        position: u32,
+    },
     /// An episode is already there for another task.
     #[error(
         "run `{run}`, {episode} is for task `{recorded}`, not `{asked}`: the task list changed \
@@ -161,6 +171,7 @@ impl StoreError {
             Self::UnknownRun(_)
                 | Self::RunExists(_)
                 | Self::UnknownEpisode { .. }
+                | Self::UnknownGrading { .. }
                 | Self::OtherTask { .. }
                 | Self::Illegal { .. }
                 | Self::JournalClosed { .. }

@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::oneshot;
 
-use super::{codec::EncodedEntry, error::StoreError};
+use super::{codec::EncodedEntry, contents::EncodedContent, error::StoreError};
 use crate::{
     Digest, EpisodeRef, FailureKind, QueuedEpisode, ResumePlan, RunRecord, RunStatus, Score,
-    writer::JournalCounts,
+    score::Graded, writer::JournalCounts,
 };
 
 /// One request, with whoever waits for it to be durable.
@@ -22,6 +22,7 @@ pub(crate) struct Job {
 pub(crate) enum Answer {
     Done,
     Resume(ResumePlan),
+    Grading(u32),
 }
 
 /// The requests.
@@ -32,6 +33,9 @@ pub(crate) enum Work {
     ResumeRun { run: String },
     Queue { run: String, episodes: Vec<QueuedEpisode> },
     Start(Arc<Target>),
+    Keep(Vec<EncodedContent>),
+    BeginGrading { run: String, plan: String },
+    Grade { run: String, position: u32, graded: Box<Graded> },
     Journal { target: Arc<Target>, entries: Vec<EncodedEntry>, change: Option<Change> },
 }
 
@@ -87,6 +91,9 @@ impl Work {
                 entries.iter().map(EncodedEntry::size).sum::<usize>() + change
             }
             Self::Queue { episodes, .. } => 64 * episodes.len(),
+            Self::Keep(contents) => contents.iter().map(EncodedContent::len).sum(),
+            Self::BeginGrading { plan, .. } => plan.len(),
+            Self::Grade { graded, .. } => 256 * graded.scores.len() + 64,
             Self::CreateRun(_)
             | Self::FinishRun { .. }
             | Self::ResumeRun { .. }

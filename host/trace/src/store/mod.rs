@@ -8,6 +8,8 @@
 //!   written in order; a store that failed to write once refuses everything that follows.
 //! - **One writer.** A second process that wants to write is refused by name; any number may read
 //!   meanwhile.
+//! - **What episodes left behind is kept once.** Contents of sealed workspaces stand under their
+//!   digests, compressed where that pays, and are compared with them when read.
 //! - **It can be read for years.** The schema is versioned; older stores are migrated when opened,
 //!   newer ones refused.
 //!
@@ -20,7 +22,9 @@ mod bench;
 mod codec;
 mod commit;
 mod compress;
+mod contents;
 mod error;
+mod grade;
 pub(crate) mod job;
 mod open;
 mod packed;
@@ -42,15 +46,19 @@ use self::{
     job::{Answer, Job, Target, Work},
 };
 use crate::{
-    Entry, EpisodeRef, EpisodeSummary, EpisodeWriter, QueuedEpisode, ResumePlan, Run, RunRecord,
-    RunStatus, Score, writer::JournalLimits,
+    Digest, Entry, EpisodeRef, EpisodeSummary, EpisodeWriter, Graded, Grading, QueuedEpisode,
+    ResumePlan, Run, RunRecord, RunStatus, Score,
+    writer::{JournalLimits, not_finite},
 };
 
-pub(crate) use self::codec::{EncodedEntry, encode};
 pub use self::{
     bench::{BenchFigures, BenchOptions, bench},
     error::StoreError,
     read::SealedEnding,
+};
+pub(crate) use self::{
+    codec::{EncodedEntry, encode},
+    contents::EncodedContent,
 };
 
 /// Idle reading connections that are kept.
@@ -184,7 +192,7 @@ impl Store {
     pub async fn resume_run(&self, run: &str) -> Result<ResumePlan, StoreError> {
         match self.request(Work::ResumeRun { run: run.to_owned() }).await? {
             Answer::Resume(plan) => Ok(plan),
-            Answer::Done => Ok(ResumePlan::default()),
+            Answer::Done | Answer::Grading(_) => Ok(ResumePlan::default()),
         }
     }
 
@@ -201,14 +209,41 @@ impl Store {
         Ok(EpisodeWriter::recording(Arc::clone(&self.inner), target, self.inner.options.journal))
     }
 
-    /// One run.
+    /// One run. A run whose process is gone is [`RunStatus::Interrupted`], also where the store
+    /// is open for reading only and cannot say so in the file.
     pub fn run(&self, run: &str) -> Result<Run, StoreError> {
-        self.inner.read(|connection| read::run(connection, run))
+        let mut runs = self.alive(|connection| read::run(connection, run).map(|run| vec![run]))?;
+        runs.pop().ok_or_else(|| StoreError::UnknownRun(run.to_owned()))
     }
 
-    /// Every run, oldest first.
+    /// Every run, oldest first, each with the status that [`Self::run`] tells.
     pub fn runs(&self) -> Result<Vec<Run>, StoreError> {
-        self.inner.read(read::runs)
+        self.alive(read::runs)
+    }
+
+    /// Reads runs and corrects the status of those that a dead process left behind.
+    fn alive(
+        &self,
+        read: impl Fn(&Connection) -> Result<Vec<Run>, Trouble>,
+    ) -> Result<Vec<Run>, StoreError> {
+        let is_running = |run: &Run| run.status == RunStatus::Running;
+        let before = self.inner.read(&read)?;
+        // Opening for writing has corrected what was in the file, and since then it is ours.
+        if self.inner.sender.is_some()
+            || !before.iter().any(is_running)
+            || open::has_writer(&self.inner.path)
+        {
+            return Ok(before);
+        }
+        // Read again: the writer may have finished in between. What was running before, and still
+        // is now that nobody writes, never will be finished.
+        let mut after = self.inner.read(&read)?;
+        for run in after.iter_mut().filter(|run| is_running(run)) {
+            if before.iter().any(|old| is_running(old) && old.record.id == run.record.id) {
+                run.status = RunStatus::Interrupted;
+            }
+        }
+        Ok(after)
     }
 
     /// Every attempt of a run, by task, sample and attempt.
@@ -238,6 +273,47 @@ impl Store {
     /// The scores of an attempt, in the order in which they were given.
     pub fn scores(&self, run: &str, episode: EpisodeRef) -> Result<Vec<Score>, StoreError> {
         self.inner.read(|connection| read::scores(connection, run, episode))
+    }
+
+    /// A content of a sealed workspace, by the digest that the manifest names; none when it is not
+    /// kept, because its episode's contents were too large or an older version recorded it.
+    pub fn content(&self, digest: &Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.read(|connection| contents::get(connection, digest))
+    }
+
+    /// Begins to grade a recorded run again, by the rewards that `plan` describes; answers the
+    /// grading's number within the run.
+    pub async fn begin_grading(
+        &self,
+        run: &str,
+        plan: &serde_json::Value,
+    ) -> Result<u32, StoreError> {
+        let work = Work::BeginGrading { run: run.to_owned(), plan: plan.to_string() };
+        match self.request(work).await? {
+            Answer::Grading(position) => Ok(position),
+            Answer::Done | Answer::Resume(_) => Ok(0),
+        }
+    }
+
+    /// Records what an episode was given by a grading. Every number must be finite. Its own scores
+    /// stay as they are.
+    pub async fn grade(&self, run: &str, position: u32, graded: Graded) -> Result<(), StoreError> {
+        if let Some(what) = not_finite(&graded.scores, graded.total.unwrap_or_default()) {
+            let (run, episode) = (run.to_owned(), graded.episode);
+            return Err(StoreError::NotFinite { run, episode, what });
+        }
+        let (run, graded) = (run.to_owned(), Box::new(graded));
+        self.request(Work::Grade { run, position, graded }).await.map(drop)
+    }
+
+    /// The gradings of a run, oldest first.
+    pub fn gradings(&self, run: &str) -> Result<Vec<Grading>, StoreError> {
+        self.inner.read(|connection| grade::all(connection, run))
+    }
+
+    /// What a grading gave the episodes of a run.
+    pub fn graded(&self, run: &str, position: u32) -> Result<Vec<Graded>, StoreError> {
+        self.inner.read(|connection| grade::graded(connection, run, position))
     }
 
     /// What is recorded of a run and what is missing, without changing anything.

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags, params};
@@ -19,6 +19,8 @@ const HEADER: &[u8] = b"SQLite format 3\0";
 const PAGE_BYTES: u32 = 16 * 1024;
 /// How long a read waits while another process recovers or checkpoints.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the lock is tried again: longer than any look at it takes.
+const LOOKS_PASS: Duration = Duration::from_millis(100);
 
 /// The one writing connection, and the lock that keeps it the only one.
 #[derive(Debug)]
@@ -149,7 +151,17 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&lock_path)
         .map_err(io)?;
-    match lock.try_lock() {
+    let begun = Instant::now();
+    let locked = loop {
+        match lock.try_lock() {
+            // Whoever only looks whether a writer is there holds the lock for an instant.
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOOKS_PASS => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            locked => break locked,
+        }
+    };
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
@@ -165,6 +177,16 @@ fn take_lock(path: &Path) -> Result<File, StoreError> {
     lock.set_len(0).map_err(io)?;
     writeln!(lock, "{}", std::process::id()).map_err(io)?;
     Ok(lock)
+}
+
+/// Whether a process has the store open for writing.
+pub(crate) fn has_writer(path: &Path) -> bool {
+    match File::open(beside(path, ".lock")) {
+        // Given back when the file is closed, at once.
+        Ok(lock) => lock.try_lock_shared().is_err(),
+        // No writer without a lock file; one that cannot be looked at may be held.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 fn folder_of(path: &Path) -> PathBuf {

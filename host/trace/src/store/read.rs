@@ -5,7 +5,7 @@ use std::{error::Error, str::FromStr};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 
 use super::{
-    apply::{Trouble, state_at},
+    apply::{Scored, Trouble, state_at},
     codec,
     error::StoreError,
 };
@@ -132,7 +132,11 @@ fn summary_at(connection: &Connection, row: &Row<'_>) -> rusqlite::Result<Episod
     })
 }
 
-fn episode_row(connection: &Connection, run: &str, episode: EpisodeRef) -> Result<i64, Trouble> {
+pub(crate) fn episode_row(
+    connection: &Connection,
+    run: &str,
+    episode: EpisodeRef,
+) -> Result<i64, Trouble> {
     let row = run_row(connection, run)?;
     connection
         .prepare_cached(
@@ -192,19 +196,34 @@ pub(crate) fn scores(
     episode: EpisodeRef,
 ) -> Result<Vec<Score>, Trouble> {
     let row = episode_row(connection, run, episode)?;
-    let mut parts = connection.prepare_cached(
-        "SELECT name, turn, value FROM score_parts
-         WHERE episode = ?1 AND position = ?2 ORDER BY part",
-    )?;
-    let mut select = connection.prepare_cached(
-        "SELECT position, reward, weight, total, notes FROM scores
-         WHERE episode = ?1 ORDER BY position",
-    )?;
+    scores_of(connection, Scored::ByRun, row)
+}
+
+/// The scores of an episode's row, in the order in which they were given.
+pub(crate) fn scores_of(
+    connection: &Connection,
+    by: Scored,
+    row: i64,
+) -> Result<Vec<Score>, Trouble> {
+    let (score_table, part_table, grading) = match by {
+        Scored::ByRun => ("scores", "score_parts", None),
+        Scored::ByGrading(grading) => ("graded_scores", "graded_parts", Some(grading)),
+    };
+    // The run's own scores have no such column; to them the condition is that there is none.
+    let column = if grading.is_some() { "grading" } else { "?2" };
+    let mut parts = connection.prepare_cached(&format!(
+        "SELECT name, turn, value FROM {part_table}
+         WHERE episode = ?1 AND {column} IS ?2 AND position = ?3 ORDER BY part"
+    ))?;
+    let mut select = connection.prepare_cached(&format!(
+        "SELECT position, reward, weight, total, notes FROM {score_table}
+         WHERE episode = ?1 AND {column} IS ?2 ORDER BY position"
+    ))?;
     let scores = select
-        .query_map([row], |score| {
+        .query_map(params![row, grading], |score| {
             let mut components = Vec::new();
             let mut turns = Vec::new();
-            let mut rows = parts.query(params![row, score.get::<_, i64>(0)?])?;
+            let mut rows = parts.query(params![row, grading, score.get::<_, i64>(0)?])?;
             while let Some(part) = rows.next()? {
                 let value = part.get(2)?;
                 match (part.get(0)?, part.get(1)?) {
@@ -234,7 +253,10 @@ pub(crate) fn conversion(
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into())
 }
 
-fn json<T: serde::de::DeserializeOwned>(column: usize, text: &str) -> rusqlite::Result<T> {
+pub(crate) fn json<T: serde::de::DeserializeOwned>(
+    column: usize,
+    text: &str,
+) -> rusqlite::Result<T> {
     serde_json::from_str(text).map_err(|error| conversion(column, error))
 }
 
@@ -245,10 +267,10 @@ fn parse<T: FromStr<Err: Error + Send + Sync + 'static>>(
     text.parse().map_err(|error| conversion(column, error))
 }
 
-fn timestamp(milliseconds: i64) -> Timestamp {
+pub(crate) fn timestamp(milliseconds: i64) -> Timestamp {
     Timestamp(natural(Some(milliseconds)))
 }
 
-fn natural(number: Option<i64>) -> u64 {
+pub(crate) fn natural(number: Option<i64>) -> u64 {
     number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }

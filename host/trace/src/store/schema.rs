@@ -87,6 +87,49 @@ pub(crate) const MIGRATIONS: &[&str] = &[
         SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0)
         FROM entries WHERE entries.episode = episodes.number AND entries.kind = 'turn'
     ) WHERE state NOT IN ('queued', 'running');",
+    // 3: what files of sealed workspaces hold, once each; and scores that a recorded run was
+    // given later, by other rewards.
+    "CREATE TABLE contents (
+        number INTEGER PRIMARY KEY,
+        digest BLOB    NOT NULL UNIQUE,
+        size   INTEGER NOT NULL,
+        form   BLOB    NOT NULL
+    ) STRICT;
+    CREATE TABLE gradings (
+        number     INTEGER PRIMARY KEY,
+        run        INTEGER NOT NULL REFERENCES runs (number),
+        position   INTEGER NOT NULL,
+        graded_ms  INTEGER NOT NULL,
+        plan       TEXT    NOT NULL,
+        UNIQUE (run, position)
+    ) STRICT;
+    CREATE TABLE graded (
+        grading INTEGER NOT NULL REFERENCES gradings (number),
+        episode INTEGER NOT NULL REFERENCES episodes (number),
+        total   REAL,
+        reason  TEXT,
+        PRIMARY KEY (grading, episode)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE graded_scores (
+        grading  INTEGER NOT NULL REFERENCES gradings (number),
+        episode  INTEGER NOT NULL REFERENCES episodes (number),
+        position INTEGER NOT NULL,
+        reward   TEXT    NOT NULL,
+        weight   REAL    NOT NULL,
+        total    REAL    NOT NULL,
+        notes    TEXT    NOT NULL,
+        PRIMARY KEY (grading, episode, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE graded_parts (
+        grading  INTEGER NOT NULL REFERENCES gradings (number),
+        episode  INTEGER NOT NULL REFERENCES episodes (number),
+        position INTEGER NOT NULL,
+        part     INTEGER NOT NULL,
+        name     TEXT,
+        turn     INTEGER,
+        value    REAL    NOT NULL,
+        PRIMARY KEY (grading, episode, position, part)
+    ) STRICT, WITHOUT ROWID;",
 ];
 
 /// The version this program writes.

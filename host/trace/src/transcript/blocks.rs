@@ -312,7 +312,10 @@ impl Blocks {
         let Ok(manifest) = serde_json::from_slice::<Manifest>(&sealed.changes) else { return };
         self.gap();
         self.line(0, |line| {
-            line.host(Style::Heading, format!("workspace: {} changes", manifest.changes.len()));
+            line.host(
+                Style::Heading,
+                format!("workspace: {}", counted("change", manifest.changes.len())),
+            );
             if let Some(tree) = sealed.tree {
                 line.host(Style::Faint, format!("  tree {}", tree.short()));
             }
@@ -335,7 +338,7 @@ impl Blocks {
         }
         if let Some(rest) = manifest.changes.len().checked_sub(most).filter(|rest| *rest > 0) {
             self.line(1, |line| {
-                line.host(Style::Faint, format!("… {rest} more changes"));
+                line.host(Style::Faint, format!("… {}", counted("more change", rest)));
             });
         }
     }
@@ -391,4 +394,9 @@ enum ChangeKind {
     Added,
     Modified,
     Removed,
+}
+
+fn counted(noun: &str, number: usize) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }

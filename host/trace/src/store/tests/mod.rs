@@ -1,5 +1,6 @@
 //! Tests of the store over real files.
 
+mod contents;
 mod crash;
 mod faulty;
 mod journal;

@@ -55,6 +55,35 @@ async fn a_store_of_version_1_is_migrated() {
     let store = Store::open(&path).unwrap();
     let plan = store.resume_run(&run.record.id).await.unwrap();
     assert_eq!((plan.recorded.len(), plan.missing.len()), (1, 2));
+    // What came with later versions works in it.
+    let run = run.record.id;
+    assert_eq!(store.content(&Digest::of("x")).unwrap(), None);
+    assert_eq!(store.gradings(&run).unwrap(), []);
+    let writer = store.start_attempt(&run, plan.missing[0].episode).await.unwrap();
+    writer.keep([(Digest::of("x"), b"x".to_vec())]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(store.content(&Digest::of("x")).unwrap().unwrap(), b"x");
+    assert_eq!(store.begin_grading(&run, &serde_json::json!({})).await.unwrap(), 1);
+    drop(writer);
+    store.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_store_of_version_2_is_migrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("traces.sqlite");
+    {
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(VERSION_1).unwrap();
+        connection.execute_batch(schema::MIGRATIONS[1]).unwrap();
+        connection.pragma_update(None, "user_version", 2).unwrap();
+    }
+    let store = Store::open_read_only(&path).unwrap();
+    let run = store.runs().unwrap().remove(0).record.id;
+    let episode = store.episodes(&run).unwrap()[0].episode;
+    assert_eq!(store.scores(&run, episode).unwrap().len(), 1);
+    let error = store.graded(&run, 1).unwrap_err().to_string();
+    assert!(error.contains("no grading 1"), "{error}");
     store.check().unwrap();
 }
 
@@ -71,7 +100,9 @@ fn a_newer_store_is_refused_with_both_versions() {
         let (found, known) = (schema::CURRENT + 5, schema::CURRENT);
         assert_eq!(error, StoreError::Newer { path: path.clone(), found, known });
         let text = error.to_string();
-        assert!(text.contains("version 7") && text.contains("up to 2"), "{text}");
+        let told =
+            text.contains(&format!("version {found}")) && text.contains(&format!("up to {known}"));
+        assert!(told, "{text}");
     }
     assert_eq!(fs::read(&path).unwrap(), before, "a refused store is not touched");
 }
@@ -120,6 +151,46 @@ async fn one_process_writes_and_others_read() {
     drop(writer);
     drop(scene.store);
     drop(Store::open(scene.folder.path().join("traces.sqlite")).unwrap());
+}
+
+#[tokio::test]
+async fn a_run_of_a_dead_process_is_interrupted_for_readers_too() {
+    let scene = Scene::new().await;
+    let reader = Store::open_read_only(scene.path()).unwrap();
+    assert_eq!(reader.run(&scene.run).unwrap().status, RunStatus::Running);
+    assert_eq!(reader.runs().unwrap()[0].status, RunStatus::Running);
+    let path = scene.path();
+    let (run, folder) = (scene.run, scene.folder);
+    // Closing without finishing is what a kill leaves behind.
+    drop(scene.store);
+    assert_eq!(reader.run(&run).unwrap().status, RunStatus::Interrupted);
+    assert_eq!(reader.runs().unwrap()[0].status, RunStatus::Interrupted);
+    std::fs::remove_file(open::beside(&path, ".lock")).unwrap();
+    assert_eq!(reader.run(&run).unwrap().status, RunStatus::Interrupted);
+    drop(folder);
+}
+
+#[tokio::test]
+async fn looking_for_a_writer_does_not_keep_one_out() {
+    let scene = Scene::new().await;
+    let path = scene.path();
+    let folder = scene.folder;
+    drop(scene.store);
+    let looking = path.clone();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let until = Arc::clone(&stop);
+    let looks = std::thread::spawn(move || {
+        while !until.load(std::sync::atomic::Ordering::Relaxed) {
+            open::has_writer(&looking);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    for _ in 0..20 {
+        drop(Store::open(&path).unwrap());
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    looks.join().unwrap();
+    drop(folder);
 }
 
 #[tokio::test]
