@@ -13,7 +13,14 @@ Exit codes:
   3  a plugin is not acceptable: wrong world, refused import, broken file, changed digest
   4  the policy cannot be used: unreachable, refused key, missing model
   5  the run ended, but episodes were dropped or a reward raised an alarm
-  130  interrupted; what had run is recorded";
+  130  interrupted; what had run is recorded
+
+Environment:
+  FULGURITE_HOME          where plugins are kept
+  FULGURITE_ARTIFACTS     where set-up keeps the files it fetches
+  FULGURITE_COMPILE_TIME  longest time to compile one component [default: 5m]
+  OPENAI_API_KEY          the key of `openai:` policies
+  RUST_LOG                how much is logged, e.g. info";
 
 /// Runs AI agents' real harnesses in a WebAssembly sandbox, records every token and scores the
 /// episodes.

@@ -162,6 +162,12 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// Whether it can be reached now, as far as that shows without sampling. Asked once, before a
+    /// run; without retries.
+    async fn check(&self) -> Result<(), PolicyError> {
+        Ok(())
+    }
+
     /// One reply, without retries. Dropping the future cancels the call. Chunks are sent while
     /// the reply is written, as far as the receiver keeps up; a closed receiver is no error.
     async fn reply(
