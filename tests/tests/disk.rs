@@ -102,6 +102,8 @@ fn a_limit_on_file_sizes_stops_the_run_and_loses_nothing() {
     let project = Project::new();
     let witness = Witness::default();
     let server = witness.serve(Duration::from_millis(5), 20_000);
+    // Compiled code is a file too: it has to be there before.
+    project.probe(&json!({ "do": "turn" }), &[]);
     let run = filling(&project, &server.policy());
     // In blocks of 512 or 1,024 bytes, as the shell likes. Ignored, the signal becomes an error.
     let script = format!(

@@ -161,7 +161,7 @@ impl Gate {
 /// The task file's rows: warm-up, then block after block, each with its calm end.
 fn rows(deeds: &[Deed]) -> Vec<Value> {
     let mut rows = Vec::new();
-    let mut evil = |rows: &mut Vec<Value>, deed: &Deed, round: &str, count: usize| {
+    let evil = |rows: &mut Vec<Value>, deed: &Deed, round: &str, count: usize| {
         for number in 0..count {
             rows.push(json!({
                 "id": format!("{} {round}{number}", deed.name),

@@ -95,8 +95,8 @@ impl Compiler {
         })
     }
 
-    /// The same, in this time on the wall clock and no more processor time than that on one
-    /// processor. Without effect on [`Self::ThisProcess`].
+    /// The same within this time, on the wall clock and of all processors together. Without
+    /// effect on [`Self::ThisProcess`].
     pub fn within(mut self, time: Duration) -> Self {
         if let Self::Child { limits, .. } = &mut self {
             limits.wall = time;
