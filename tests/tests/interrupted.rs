@@ -107,13 +107,20 @@ fn kill_again_and_again(seed: u64) {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
+    // The first one tells how long it takes here until there is work.
+    let began = Instant::now();
+    let mut first = begin(false).spawn().unwrap();
+    wait_for("the policy is asked", || !witness.take_inputs().is_empty());
+    let life = 2 * began.elapsed() + Duration::from_millis(100);
+    first.kill().unwrap();
+    first.wait().unwrap();
     let mut random = seed;
     let (mut finished, mut under_load) = (BTreeSet::new(), 0);
-    let (mut resume, mut runs) = (false, 0);
+    let (mut resume, mut runs) = (true, 0);
     for _ in 0..KILLS {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let mut run = begin(resume).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis((random >> 33) % 500));
+        std::thread::sleep(life.mul_f64((random >> 33) as f64 / f64::from(1_u32 << 31)));
         let over = run.try_wait().unwrap();
         run.kill().unwrap();
         run.wait().unwrap();
