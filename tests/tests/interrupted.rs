@@ -107,7 +107,8 @@ fn kill_again_and_again(seed: u64) {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
-    // The first one tells how long it takes here until there is work.
+    // Once everything is compiled, the first one tells how long it takes until there is work.
+    Project::new().probe(&json!({ "do": "turn" }), &[]);
     let began = Instant::now();
     let mut first = begin(false).spawn().unwrap();
     wait_for("the policy is asked", || !witness.take_inputs().is_empty());
