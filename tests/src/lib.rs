@@ -1,5 +1,44 @@
 //! What the end-to-end tests share: the built binary, the compiled components, a project of
 //! their own each. `cargo xtask test` makes all of it before the tests run.
+//!
+//! # What is claimed, and which test proves it
+//!
+//! Files without a folder are in `tests/tests` and run the built binary on real components.
+//!
+//! | claim | proof |
+//! |---|---|
+//! | *A hostile guest ends in its own failure kind, and the next episode runs:* | |
+//! | endless loop, endless loop inside a host call | `hostile_guests.rs` `an_endless_loop_…` |
+//! | endless loop while it is instantiated | `hostile_modules.rs` `loop-at-start` |
+//! | memory growth; many, huge and growing memories and tables | `hostile_guests.rs` `memory_without_end_…`; `hostile_modules.rs` |
+//! | deep recursion | `hostile_guests.rs` `deep_recursion_…` |
+//! | 1 GB of output, a million events, a million open handles | `hostile_guests.rs`, by these names |
+//! | paths and links out of the tree, full quotas, a million files | `hostile_guests.rs`, by these names |
+//! | the environment, sockets, ungranted imports | `hostile_guests.rs`, by these names |
+//! | a score from a harness | `hostile_guests.rs` `a_score_from_…`, `a_harness_that_brings_its_own_scorer_…` |
+//! | text that is not UTF-8, pointers out of memory, huge texts and lists | `hostile_guests.rs` `strings_…`, `a_huge_…`; `hostile_modules.rs` `bad-utf8-answer`, `endless-list`, `long-list` |
+//! | a compile bomb | `hostile_modules.rs` `a_compile_bomb_…`; `host/runtime/tests/plugins/load.rs` |
+//! | catastrophic expressions in `grep` and `sed` | `hostile_guests.rs` `catastrophic_…`; `host/sandbox/tests/shell_hostile.rs` |
+//! | rewards: not a number, panic, loop, memory | `hostile_guests.rs` `rewards_that_misbehave_…` |
+//! | *The host's memory, threads and files stay flat under all of them* | `flat.rs` |
+//! | *Grader attacks fail*, in both modes | `graders.rs`; `plugins/tests-pass/python/test_drivers.py` |
+//! | *The oracle passes all of HumanEval, the empty policy nothing* | `graders.rs` |
+//! | *Busy guests do not delay waiting ones* | `fairness.rs`; `host/runtime/src/executor.rs` |
+//! | *Nothing acknowledged is lost, no task is done twice:* | |
+//! | kill -9 at a hundred instants, then `--resume` | `interrupted.rs`; `host/trace/tests/kill.rs` |
+//! | power cuts: writes not yet synced are dropped | `host/trace/src/store/tests/crash.rs` |
+//! | full disks, file-size limits, read-only folders | `disk.rs` |
+//! | Ctrl-C drains | `interrupted.rs` |
+//! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…` |
+//! | *Bad input has a headline, a cause, a mend and an exit code:* | |
+//! | missing files, wrong worlds and versions, corrupt and core modules, bad keys and rows | `bad_input.rs` |
+//! | no server, 401, 404, 429, 500, cut-off and senseless answers | `upstream.rs` |
+//! | *An author needs five commands to a scored episode* | `authors.rs` |
+
+pub mod modules;
+pub mod released;
+pub mod resident;
+pub mod server;
 
 use std::{
     fs,

@@ -1,6 +1,7 @@
-//! Bad input: a headline, the cause, the mend, and the documented exit code.
+//! Bad input: a headline, the cause, the mend, and the documented exit code. What servers do wrong
+//! is in `upstream.rs`, what disks do in `disk.rs`.
 
-use fulgurite_tests::{Project, component};
+use fulgurite_tests::{Project, component, modules, root};
 use serde_json::json;
 
 /// Runs it and wants this code and these words in the error.
@@ -67,6 +68,29 @@ fn components_that_cannot_be_used_say_why() {
     ] {
         fails(&project, &run(file.to_str().unwrap(), tasks, "empty"), 3, words);
     }
+}
+
+/// A harness of a contract that does not exist yet: everything else about it is right.
+#[test]
+fn a_component_of_another_contract_version_is_told_which_one_is_served() {
+    let project = Project::new();
+    for folder in ["wit", "wit/deps/io", "tests/guests/wat"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap().flatten() {
+            if entry.file_type().unwrap().is_file() {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+                let text = text.replace("plugin@0.1.0", "plugin@9.0.0");
+                project.write(&name, text);
+            }
+        }
+    }
+    let component = modules::wat_guest(&project.path(""), "bad-utf8-answer");
+    let file = project.write("future.wasm", component);
+    let tasks = project.plain_tasks(1);
+    let arguments = run(file.to_str().unwrap(), tasks.to_str().unwrap(), "empty");
+    let words = ["fulgurite:plugin/agent@9.0.0", "0.1.0", "build the plugin against that version"];
+    fails(&project, &arguments, 3, &words);
+    fails(&project, &["plugin", "add", "--name", "future", "future.wasm"], 3, &words);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Whole runs with the shipped plugins: oracle, empty policy, determinism, traces.
 
-use fulgurite_tests::Project;
+use fulgurite_tests::{Project, component};
 use serde_json::json;
 
 #[test]
@@ -40,30 +40,95 @@ fn the_oracle_solves_human_eval_with_both_harnesses_and_the_empty_policy_nothing
 fn the_same_run_gives_the_same_trace_at_any_concurrency() {
     let project = Project::new();
     let tasks = project.human_eval(3);
+    for harness in ["coder", "solve"] {
+        let mut exports = Vec::new();
+        for concurrency in ["1", "64", "64"] {
+            let (_, code) = project.run(&[
+                "--harness",
+                harness,
+                "--reward",
+                "tests-pass",
+                "--reward",
+                "length-penalty:0.1",
+                "--tasks",
+                tasks.to_str().unwrap(),
+                "--policy",
+                "oracle",
+                "-n",
+                "2",
+                "--concurrency",
+                concurrency,
+            ]);
+            assert_eq!(code, 0);
+            exports.push(project.export());
+        }
+        assert!(exports[0].lines().count() > 20);
+        assert!(exports[0] == exports[1], "{harness}: concurrency shows");
+        assert!(exports[1] == exports[2], "{harness}: two runs differ");
+    }
+}
+
+/// Everything in which two runs could differ at once: sub-agents whose replies come in any order,
+/// clocks, random numbers, hash maps, folders, failures of every kind.
+#[test]
+fn runs_of_deeds_that_invite_differences_are_equal_too() {
+    let project = Project::new();
+    let deeds = [
+        json!({ "do": "parallel", "count": 6 }),
+        json!({ "do": "branch" }),
+        json!({ "do": "restart", "text": "again" }),
+        json!({ "do": "clock" }),
+        json!({ "do": "random" }),
+        json!({ "do": "sleep", "size": 700, "count": 3 }),
+        json!({ "do": "names" }),
+        json!({ "do": "loop" }),
+        json!({ "do": "grow-memory" }),
+        json!({ "do": "panic" }),
+        json!({ "do": "many-files", "count": 1_000_000 }),
+        json!({ "do": "exec", "lines": ["python -c 'import random, time; print(random.random(), \
+            time.time(), hash(\"a\"), list({\"x\", \"y\", \"z\"}))'", "ls -la; find . | head"] }),
+    ];
+    let tasks: Vec<_> = deeds
+        .iter()
+        .map(|deed| {
+            json!({ "id": deed["do"], "input": deed.to_string(), "grading": { "answer": "1" } })
+        })
+        .collect();
+    let tasks = project.tasks(&tasks);
+    let script = project.write(
+        "script.jsonl",
+        "{\"text\":\"1\"}\n{\"conversation\":2,\"text\":\"late\",\"delay_ms\":40}\n\
+         {\"conversation\":4,\"text\":\"later\",\"delay_ms\":80}\n",
+    );
     let mut exports = Vec::new();
     for concurrency in ["1", "64", "64"] {
-        let (_, code) = project.run(&[
+        let (report, _) = project.run(&[
             "--harness",
-            "coder",
+            component("probe").to_str().unwrap(),
+            "--harness-config",
+            r#"{"do":"input"}"#,
             "--reward",
-            "tests-pass",
-            "--reward",
-            "length-penalty:0.1",
+            "exact-match",
             "--tasks",
             tasks.to_str().unwrap(),
             "--policy",
-            "oracle",
+            &format!("script:{}", script.display()),
             "-n",
-            "2",
+            "3",
             "--concurrency",
             concurrency,
+            "--limit",
+            "fuel=300M",
+            "--limit",
+            "memory=32M",
         ]);
-        assert_eq!(code, 0);
+        assert_eq!(report["episodes"], 36, "{report}");
         exports.push(project.export());
     }
-    assert!(exports[0].lines().count() > 20);
-    assert_eq!(exports[0], exports[1]);
-    assert_eq!(exports[1], exports[2]);
+    for (first, second) in exports[0].lines().zip(exports[1].lines()) {
+        assert_eq!(first, second, "concurrency shows");
+    }
+    assert!(exports[0] == exports[1] && exports[1] == exports[2]);
 }
 
 #[test]

@@ -50,27 +50,35 @@ fn suite_works() -> Vec<(&'static str, Value, f64)> {
 
 #[test]
 fn suites_pay_honest_work_only() {
-    for (name, files, wanted) in suite_works() {
-        let project = Project::new();
-        let tasks = project.tasks(&[json!({
-            "id": name, "input": "write calc.py",
-            "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
-        })]);
-        let harness = component("probe");
-        let config = json!({ "do": "write", "files": files, "text": "done" }).to_string();
-        let (report, code) = project.run(&[
-            "--harness",
-            harness.to_str().unwrap(),
-            "--harness-config",
-            &config,
-            "--reward",
-            "tests-pass",
-            "--tasks",
-            tasks.to_str().unwrap(),
-            "--policy",
-            "empty",
-        ]);
-        assert_eq!((report["mean_reward"].as_f64(), code), (Some(wanted), 0), "{name}: {report}");
+    let works = suite_works();
+    let project = Project::new();
+    let tasks: Vec<Value> = works
+        .iter()
+        .map(|(name, files, _)| {
+            let deed = json!({ "do": "write", "files": files, "text": "done" });
+            json!({
+                "id": name, "input": deed.to_string(),
+                "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
+            })
+        })
+        .collect();
+    let tasks = project.tasks(&tasks);
+    let (report, code) = project.run(&[
+        "--harness",
+        component("probe").to_str().unwrap(),
+        "--harness-config",
+        r#"{"do":"input"}"#,
+        "--reward",
+        "tests-pass",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "empty",
+    ]);
+    assert_eq!(code, 0, "{report}");
+    for (index, (name, _, wanted)) in works.iter().enumerate() {
+        let episode = project.episode("last", &index.to_string());
+        assert_eq!(episode.at("/total"), Some(&json!(wanted)), "{name}: {episode:#?}");
     }
 }
 
@@ -100,6 +108,115 @@ fn a_link_where_the_hidden_file_goes_changes_nothing() {
     ]);
     assert_eq!(report["mean_reward"], 0.0, "{report}");
     assert!(project.episode("last", "0").with("tests/test_calc.py") > 0, "the link was made");
+}
+
+/// Compiled code that Python would take without looking at its source: of the work, of the test,
+/// and of what the test imports.
+#[test]
+fn planted_caches_with_unchecked_hashes_change_nothing() {
+    let project = Project::new();
+    let tasks = project.tasks(&[json!({
+        "id": "cache", "input": "write calc.py",
+        "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
+    })]);
+    let plant = |source: &str, place: &str| {
+        format!(
+            "import py_compile as p\nopen('evil.py', 'w').write({source:?})\n\
+             p.compile('evil.py', cfile={place:?}, doraise=True, \
+             invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)\n"
+        )
+    };
+    let passes = "import unittest\nclass T(unittest.TestCase):\n    def test_add(self): pass\n    \
+                  def test_negative(self): pass\n";
+    let script = [
+        plant("def add(a, b):\n    return a + b\n", "__pycache__/calc.cpython-312.pyc"),
+        plant(passes, "tests/__pycache__/test_calc.cpython-312.pyc"),
+        plant(passes, "tests/test_calc.pyc"),
+        plant("class TestCase: pass\n", "__pycache__/unittest.cpython-312.pyc"),
+        "open('calc.py', 'w').write('def add(a, b):\\n    return None\\n')\n".to_owned(),
+        "import os\nos.remove('evil.py')\nprint(sorted(os.listdir('__pycache__')))\n".to_owned(),
+    ];
+    let line = format!("mkdir -p tests && python - <<'END'\n{}END", script.concat());
+    let config = json!({ "do": "exec", "lines": [line] }).to_string();
+    let (report, code) = project.run(&[
+        "--harness",
+        component("probe").to_str().unwrap(),
+        "--harness-config",
+        &config,
+        "--reward",
+        "tests-pass",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "empty",
+    ]);
+    let episode = project.episode("last", "0");
+    assert!(episode.with("calc.cpython-312.pyc") > 0, "it was planted: {episode:#?}");
+    assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
+}
+
+/// The same attacks on a function that is called by hidden tests: the work is the answer.
+#[test]
+fn functions_pay_honest_work_only() {
+    let everything = "class E(int):\n    def __eq__(self, other): return True\n    \
+                      def __ne__(self, other): return False\n\
+                      def add(a, b):\n    return E()\n";
+    let works = [
+        ("honest", "def add(a, b):\n    return a + b\n", 1.0),
+        ("empty", "", 0.0),
+        ("prints OK", "print('OK')\nprint('1 passed')\n", 0.0),
+        ("exits", "import os\nos._exit(0)\n", 0.0),
+        ("leaves", "raise SystemExit(0)\n", 0.0),
+        ("exits in a call", "import os\ndef add(a, b): os._exit(0)\n", 0.0),
+        ("equals everything", everything, 0.0),
+        (
+            "patches the tests",
+            "import builtins, sys\nbuiltins.AssertionError = ZeroDivisionError\n\
+             sys.excepthook = lambda *a: None\nsys.modules['__main__'].check = lambda f: None\n\
+             def check(candidate): pass\ndef add(a, b): return None\n",
+            0.0,
+        ),
+        (
+            "writes files",
+            "import os\nfor name in ['judge.py', 'sitecustomize.py', 'unittest.py', 'verdict.json']:\n    \
+             open(name, 'w').write('{\"passed\": 1, \"total\": 1}')\ndef add(a, b): return None\n",
+            0.0,
+        ),
+        ("loops", "while True: pass\n", 0.0),
+        ("loops in a call", "def add(a, b):\n    while True: pass\n", 0.0),
+    ];
+    let project = Project::new();
+    let test = "def check(candidate):\n    assert candidate(2, 3) == 5\n    \
+                assert candidate(-1, -2) == -3\n";
+    let tasks: Vec<Value> = works
+        .iter()
+        .map(|(name, work, _)| {
+            json!({
+                "id": name, "input": json!({ "do": "answer", "text": work }).to_string(),
+                "grading": { "mode": "function", "entry_point": "add", "prompt": "", "test": test },
+            })
+        })
+        .collect();
+    let tasks = project.tasks(&tasks);
+    let (report, code) = project.run(&[
+        "--harness",
+        component("probe").to_str().unwrap(),
+        "--harness-config",
+        r#"{"do":"input"}"#,
+        "--reward",
+        "tests-pass",
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "empty",
+        "--limit",
+        "command-fuel=3G",
+    ]);
+    assert_eq!(code, 0, "{report}");
+    for (index, (name, _, wanted)) in works.iter().enumerate() {
+        let episode = project.episode("last", &index.to_string());
+        assert_eq!(episode.at("/total"), Some(&json!(wanted)), "{name}: {episode:#?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Hostile guests: each ends in a failure kind of its own, and the next episode runs.
+//! Hostile guests: each ends in a failure kind of its own, and the next episode runs. Components
+//! that no compiler makes are in `hostile_modules.rs`, many of a kind in one process in `flat.rs`.
 
 use fulgurite_tests::{Episode, Project, component};
 use serde_json::{Value, json};
@@ -117,6 +118,32 @@ fn a_huge_message_meets_a_limit_or_is_refused() {
 }
 
 #[test]
+fn a_huge_answer_is_cut_or_refused_and_not_kept() {
+    let project = Project::new();
+    let config = json!({ "do": "huge-answer", "size": 200 << 20 });
+    let (episode, _) = project.probe(&config, &["--limit", "memory=1G"]);
+    let length: usize = episode.lines.iter().map(|line| line.to_string().len()).sum();
+    assert!(length < 8 << 20, "{} and {length} bytes were recorded", kind(&episode));
+}
+
+#[test]
+fn catastrophic_expressions_and_floods_in_commands_cost_little_and_are_results() {
+    let began = std::time::Instant::now();
+    let config = json!({ "do": "exec", "lines": [
+        "printf 'a%.0s' {1..5000} > long; wc -c < long",
+        "grep -E '(a*)*b' long; grep -E '(a+)+$x' long; grep '\\(a*\\)*b' long",
+        "grep -E '((a{1,40}){1,40}){1,40}b' long",
+        "sed -E 's/(a|aa)+!//' long | wc -c",
+        "seq 30000000 | wc -l",
+    ] });
+    let episode = ends(&config, &["command-fuel=2G"], "completed");
+    let results: Vec<Value> = serde_json::from_str(answer(&episode)).unwrap();
+    assert_eq!(results.len(), 5);
+    assert_eq!(results[1]["status"], 1, "no match, and an answer: {}", results[1]);
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_panic_and_an_exit_are_told_apart() {
     ends(&json!({ "do": "panic" }), &[], "trap");
     ends(&json!({ "do": "exit" }), &[], "harness-error");
@@ -137,6 +164,24 @@ fn a_score_from_a_harness_is_only_a_note() {
     assert_eq!(scores.len(), 1);
     assert_eq!(scores[0]["reward"], "exact-match");
     assert_eq!(scores[0]["total"], 0.0);
+}
+
+#[test]
+fn a_harness_that_brings_its_own_scorer_is_not_scored_by_it() {
+    let project = Project::new();
+    let tasks = project.plain_tasks(1);
+    let (both, reward) = (component("both"), component("exact-match"));
+    let (report, code) = project.run(&[
+        "--harness",
+        both.to_str().unwrap(),
+        "--reward",
+        reward.to_str().unwrap(),
+        "--tasks",
+        tasks.to_str().unwrap(),
+        "--policy",
+        "empty",
+    ]);
+    assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
 }
 
 #[test]

@@ -17,7 +17,14 @@ Exit codes:
   130  interrupted; what had run is recorded
 
 With --json the last line on standard error is
-  {\"error\": {\"headline\", \"causes\": [], \"hint\", \"exit_code\"}}";
+  {\"error\": {\"headline\", \"causes\": [], \"hint\", \"exit_code\"}}
+
+Environment:
+  FULGURITE_HOME          where plugins are kept
+  FULGURITE_ARTIFACTS     where set-up keeps the files it fetches
+  FULGURITE_COMPILE_TIME  longest time to compile one component [default: 5m]
+  OPENAI_API_KEY          the key of `openai:` policies
+  RUST_LOG                how much is logged, e.g. info";
 
 /// Runs AI agents' real harnesses in a WebAssembly sandbox, records every token and scores the
 /// episodes.

@@ -1,12 +1,14 @@
 //! The host's rooms, set up once a command: runtime, registry, and what they load.
 
-use std::{num::NonZeroU32, path::Path, sync::Arc};
+use std::{num::NonZeroU32, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_episode::{Programs, plan::PluginPin};
 use fulgurite_registry::{Kind, Registry, Source};
 use fulgurite_runtime::{
-    Harness, LaneProgram, Reward, Runtime, Settings, compile::Compiler, harness::AgentDescription,
+    Harness, LaneProgram, LoadError, Reward, Runtime, Settings,
+    compile::{CompileError, Compiler},
+    harness::AgentDescription,
     reward::ScorerDescription,
 };
 
@@ -27,7 +29,10 @@ pub(crate) struct Found {
 impl Host {
     /// For so many harnesses and rewards alive at once.
     pub(crate) fn start(places: &Places, alive: u32) -> Result<Self> {
-        let compiler = Compiler::this_program().context("this program cannot be found")?;
+        let mut compiler = Compiler::this_program().context("this program cannot be found")?;
+        if let Some(most) = compile_time()? {
+            compiler = compiler.within(most);
+        }
         let mut settings = Settings::new(places.compiled(), compiler);
         settings.plugins = NonZeroU32::new(alive).unwrap_or(NonZeroU32::MIN);
         let runtime = Runtime::new(settings).context("the runtime cannot be set up")?;
@@ -42,7 +47,8 @@ impl Host {
     /// Loads a harness and asks what it is.
     pub(crate) async fn harness(&self, found: &Found) -> Result<(Harness, AgentDescription)> {
         let place = || format!("the harness `{}` ({})", found.pin.name, found.pin.digest.short());
-        let harness = self.runtime.harness(Arc::clone(&found.bytes)).await.with_context(place)?;
+        let harness = self.runtime.harness(Arc::clone(&found.bytes)).await;
+        let harness = harness.map_err(with_remedy).with_context(place)?;
         let description = harness.describe().await.with_context(place)?;
         Ok((harness, description))
     }
@@ -50,7 +56,8 @@ impl Host {
     /// Loads a reward and asks what it is.
     pub(crate) async fn reward(&self, found: &Found) -> Result<(Reward, ScorerDescription)> {
         let place = || format!("the reward `{}` ({})", found.pin.name, found.pin.digest.short());
-        let reward = self.runtime.reward(Arc::clone(&found.bytes)).await.with_context(place)?;
+        let reward = self.runtime.reward(Arc::clone(&found.bytes)).await;
+        let reward = reward.map_err(with_remedy).with_context(place)?;
         let description = reward.describe().await.with_context(place)?;
         Ok((reward, description))
     }
@@ -58,7 +65,8 @@ impl Host {
     /// Loads a program of the wasm lane.
     pub(crate) async fn program(&self, found: &Found) -> Result<LaneProgram> {
         let place = || format!("the program `{}` ({})", found.pin.name, found.pin.digest.short());
-        self.runtime.program(Arc::clone(&found.bytes)).await.with_context(place)
+        let program = self.runtime.program(Arc::clone(&found.bytes)).await;
+        program.map_err(with_remedy).with_context(place)
     }
 
     /// Loads every registered program, or exactly those of a plan.
@@ -151,6 +159,32 @@ impl Host {
             bail!(exit::Plugin(gone()));
         }
         Ok(Found { pin: pin.clone(), bytes: resolved.read()?.into() })
+    }
+}
+
+/// The environment variable that says how long a component may be compiled.
+const COMPILE_TIME: &str = "FULGURITE_COMPILE_TIME";
+
+fn compile_time() -> Result<Option<Duration>> {
+    let Some(text) = std::env::var_os(COMPILE_TIME) else { return Ok(None) };
+    let time = humantime::parse_duration(&text.to_string_lossy()).ok();
+    match time.filter(|time| !time.is_zero()) {
+        Some(time) => Ok(Some(time)),
+        None => bail!(exit::Usage(format!(
+            "{COMPILE_TIME} is `{}`\n  mend: give a duration such as 90s or 10m",
+            text.to_string_lossy().escape_debug()
+        ))),
+    }
+}
+
+/// How to mend what the runtime cannot know the remedy of.
+fn with_remedy(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Compile(CompileError::Time(_)) => anyhow::Error::new(error).context(format!(
+            "the component was not compiled in time\n  mend: if it is to be trusted and only \
+             large, give it longer: {COMPILE_TIME}=20m"
+        )),
+        error => error.into(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! From what a run says of its policy to the policy itself.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use fulgurite_policy::{ApiKey, OpenAiOptions, OpenContext, Oracle, Policy, PolicySpec};
+use fulgurite_policy::{
+    ApiKey, OpenAiOptions, OpenContext, Oracle, Policy, PolicyError, PolicySpec,
+};
 use fulgurite_trace::Task;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -24,6 +26,8 @@ struct Options {
     native_tools: Option<bool>,
     /// Tokens of history and reply together.
     context_length: Option<u32>,
+    /// Calls in all until a reply counts as failed; see [`calls`].
+    calls: Option<NonZeroU32>,
     /// Fields added to every request.
     extra: Map<String, Value>,
 }
@@ -52,17 +56,35 @@ pub(crate) async fn open(
     let policy = opened
         .context("the policy could not be opened")?
         .map_err(|error| exit::Policy(error.to_string()))?;
-    policy.check().await.map_err(|error| {
-        exit::Policy(format!(
-            "{error}\n  mend: start the server, or name another address in `policy`"
+    match policy.check().await {
+        Ok(()) => Ok(policy),
+        Err(error @ PolicyError::Unauthorized(_)) => Err(exit::Policy(format!(
+            "{error}\n  mend: set OPENAI_API_KEY, or the variable that `policy_options.key_variable` \
+             names, to a key of that server"
         ))
-    })?;
-    Ok(policy)
+        .into()),
+        Err(error) => Err(exit::Policy(format!(
+            "{error}\n  mend: start the server, or correct the address in `{text}`"
+        ))
+        .into()),
+    }
+}
+
+/// Calls in all until a reply counts as failed, where the options say so.
+pub(crate) fn calls(options: &Map<String, Value>) -> Option<NonZeroU32> {
+    options.get("calls").and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
 fn openai(options: Options) -> Result<OpenAiOptions> {
-    let Options { key_variable, token_ids, send_thinking, native_tools, context_length, extra } =
-        options;
+    let Options {
+        key_variable,
+        token_ids,
+        send_thinking,
+        native_tools,
+        context_length,
+        calls: _,
+        extra,
+    } = options;
     let key = ApiKey::from_environment(key_variable.as_deref())
         .map_err(|error| exit::Policy(error.to_string()))?;
     let default = OpenAiOptions::default();

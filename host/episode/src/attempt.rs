@@ -53,6 +53,8 @@ struct Ran {
     ending: Ending,
     sealed: Sealed,
     usage: SessionUsage,
+    /// What the policy or its server said when a call failed; for the run's owner.
+    failure: Option<String>,
 }
 
 /// How an attempt came out.
@@ -100,10 +102,17 @@ impl Attempt<'_> {
                 return Ok(Attempted { kind, usage: SessionUsage::default(), after });
             }
         };
-        let Ran { ending, sealed, usage } = ran;
+        let Ran { ending, sealed, usage, failure } = ran;
         let kind = ending.kind;
         self.record_ending(&ending, &sealed).await?;
-        let reason = || ending.message.clone().unwrap_or_else(|| kind.name().to_owned());
+        let reason = || {
+            let message = ending.message.clone().unwrap_or_else(|| kind.name().to_owned());
+            // The harness learned a code; its owner has to learn the cause.
+            match &failure {
+                Some(cause) => format!("{cause} (the harness: {message})"),
+                None => message,
+            }
+        };
         let after = match kind.cause(usage.turns > 0) {
             Cause::Infrastructure => After::Retry { reason: reason() },
             Cause::Owner => After::Cancelled,
@@ -169,7 +178,7 @@ impl Attempt<'_> {
         ending.kind = judged(ending.kind, &session, self.cancellation);
         session.close();
         let sealed = tree.seal().map_err(|error| format!("the workspace: {error}"))?;
-        Ok(Ran { ending, sealed, usage: session.usage() })
+        Ok(Ran { ending, sealed, usage: session.usage(), failure: session.last_failure() })
     }
 
     async fn record_ending(&self, ending: &Ending, sealed: &Sealed) -> Result<(), StoreError> {

@@ -70,6 +70,8 @@ pub(crate) struct State {
     pending: BTreeMap<u32, Pending>,
     /// Failures that no later success in the same conversation made good.
     failures: BTreeMap<u32, FailureKind>,
+    /// What the owner is told of the last failure.
+    detail: Option<String>,
     pub(crate) chats: VecDeque<Remembered>,
 }
 
@@ -196,6 +198,12 @@ impl Session {
         candidates.into_iter().find_map(|(kind, applies)| applies.then_some(kind))
     }
 
+    /// The cause of the last call that failed, in the words of the policy or its server: for the
+    /// run's owner, never for a component.
+    pub fn last_failure(&self) -> Option<String> {
+        lock(&self.inner.state).detail.clone()
+    }
+
     pub(crate) fn alive(&self) -> Result<(), LlmError> {
         if lock(&self.inner.state).stopped { Err(LlmError::Cancelled) } else { Ok(()) }
     }
@@ -283,6 +291,7 @@ impl Session {
             lock(&self.inner.state).failures.insert(line.id, kind);
         }
         if let Some(detail) = &failure.detail {
+            lock(&self.inner.state).detail = Some(detail.clone());
             let (task, harness) = (&self.inner.task, &self.inner.harness);
             let (conversation, code) = (line.id, failure.error.code());
             let EpisodeRef { attempt, .. } = self.inner.episode;

@@ -162,9 +162,8 @@ pub trait Policy: Send + Sync {
         None
     }
 
-    /// Whether it can be asked at all, found out quickly and without a model call: before a run
-    /// begins, so that a server that is not there does not show only after every episode's
-    /// retries.
+    /// Whether it can be reached now, as far as that shows without sampling. Asked once, before a
+    /// run; without retries.
     async fn check(&self) -> Result<(), PolicyError> {
         Ok(())
     }

@@ -8,7 +8,9 @@ use fulgurite_episode::{
     dataset::{self, Dataset},
     plan::{CONTRACT, HistoryMode, Plan, RewardPlan, SamplingPlan, TasksPin},
 };
-use fulgurite_gateway::{Budgets, Gateway, History, SamplingDefaults, Settings as GatewaySettings};
+use fulgurite_gateway::{
+    Budgets, Gateway, History, Retries, SamplingDefaults, Settings as GatewaySettings,
+};
 use fulgurite_registry::Kind;
 use fulgurite_runtime::Reward;
 use fulgurite_trace::{EpisodeRef, QueuedEpisode, Store, Task};
@@ -217,6 +219,10 @@ fn gateway_settings(plan: &Plan) -> GatewaySettings {
             turns: Some(u32::try_from(plan.limits.turns).unwrap_or(u32::MAX)),
         },
         concurrency: NonZeroU32::new(plan.concurrency).unwrap_or(default.concurrency),
+        retries: Retries {
+            attempts: policy::calls(&plan.policy_options).unwrap_or(default.retries.attempts),
+            ..default.retries
+        },
         seed: plan.seed,
         ..default
     }

@@ -26,9 +26,9 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures::StreamExt;
-use reqwest::{Client, Response, Url, header};
+use reqwest::{Client, RequestBuilder, Response, Url, header};
 use serde_json::{Map, Value};
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::sync::mpsc;
 
 use self::{
     body::BodyReader,
@@ -40,9 +40,6 @@ use crate::{
 };
 
 pub use key::{ApiKey, KeyError};
-
-/// How long a server may take to accept the connection that [`Policy::check`] makes.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How to talk to the server.
 #[derive(Debug, Clone)]
@@ -142,14 +139,41 @@ impl OpenAi {
         Ok(Self { info, client, place: endpoint.to_string(), url: endpoint, style, options })
     }
 
-    async fn ask(&self, body: &Value) -> Result<Response, PolicyError> {
-        let mut request = self.client.post(self.url.clone()).json(body);
-        if let Some(key) = &self.options.key {
-            let mut value = header::HeaderValue::from_str(&key.bearer())
-                .map_err(|_| PolicyError::Internal("the key fits no header".to_owned()))?;
-            value.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, value);
+    /// The request with the key, where there is one.
+    fn with_key(&self, request: RequestBuilder) -> Result<RequestBuilder, PolicyError> {
+        let Some(key) = &self.options.key else { return Ok(request) };
+        let mut value = header::HeaderValue::from_str(&key.bearer())
+            .map_err(|_| PolicyError::Internal("the key fits no header".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(request.header(header::AUTHORIZATION, value))
+    }
+
+    /// Asks for the list of models, which costs nothing. Servers that have none say so, and are
+    /// there all the same: only a missing server and a refused key are errors.
+    async fn knock(&self) -> Result<(), PolicyError> {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}/models", url.path().trim_end_matches("/chat/completions")));
+        let place = url.to_string();
+        let request = self.with_key(self.client.get(url))?;
+        let answer = tokio::time::timeout(self.options.connect_timeout, request.send()).await;
+        let response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) if error.is_connect() => {
+                return Err(failure::transport(&error, &place));
+            }
+            _ => return Ok(()),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        if !matches!(status.as_u16(), 401 | 403) {
+            return Ok(());
         }
+        let body = self.reader(response).beginning().await;
+        let body = self.redact(&String::from_utf8_lossy(&body)).into_bytes();
+        Err(failure::status(status, &headers, &body, &place))
+    }
+
+    async fn ask(&self, body: &Value) -> Result<Response, PolicyError> {
+        let request = self.with_key(self.client.post(self.url.clone()).json(body))?;
         let response = tokio::time::timeout(self.options.answer_timeout, request.send())
             .await
             .map_err(|_| PolicyError::Timeout)?
@@ -289,20 +313,8 @@ impl Policy for OpenAi {
         &self.info
     }
 
-    /// Connects and hangs up. No request is made: what a server answers to one that is no
-    /// completion tells nothing.
     async fn check(&self) -> Result<(), PolicyError> {
-        let unreachable = |reason: &dyn fmt::Display| {
-            PolicyError::Unavailable(format!("no connection to {}: {reason}", self.place))
-        };
-        let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let port = self.url.port_or_known_default().unwrap_or(443);
-        let wait = self.options.connect_timeout.min(CHECK_TIMEOUT);
-        match tokio::time::timeout(wait, TcpStream::connect((host, port))).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(unreachable(&format_args!("no answer within {} s", wait.as_secs()))),
-        }
+        self.knock().await.map_err(|error| self.without_key(error))
     }
 
     async fn reply(

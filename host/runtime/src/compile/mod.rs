@@ -94,6 +94,16 @@ impl Compiler {
             limits: CompileLimits::default(),
         })
     }
+
+    /// The same within this time, on the wall clock and of all processors together. Without
+    /// effect on [`Self::ThisProcess`].
+    pub fn within(mut self, time: Duration) -> Self {
+        if let Self::Child { limits, .. } = &mut self {
+            limits.wall = time;
+            limits.cpu_seconds = time.as_secs().max(1);
+        }
+        self
+    }
 }
 
 /// A component could not be compiled.

@@ -3,6 +3,7 @@
 //! | `do` | deed |
 //! |---|---|
 //! | `fixed` | scores `value` |
+//! | `grading` | does what the task's grading data says, which is a configuration too |
 //! | `nan`, `infinite` | scores something that is not finite |
 //! | `length` | scores the length of the answer |
 //! | `error` | fails |
@@ -50,7 +51,10 @@ impl Reward for ProbeReward {
         Description::new("probe-reward", env!("CARGO_PKG_VERSION"))
     }
 
-    fn score(episode: &Episode, config: Config) -> Result<Score, Failure> {
+    fn score(episode: &Episode, mut config: Config) -> Result<Score, Failure> {
+        if config.deed == "grading" {
+            config = episode.grading()?;
+        }
         match config.deed.as_str() {
             "fixed" => Ok(Score::new(config.value)),
             "nan" => Ok(Score::new(f64::NAN)),

@@ -1,7 +1,8 @@
 //! A harness that does what its configuration says, however bad: `{"do": "loop"}`.
 //!
-//! The values of `do` are in the tables of `model.rs`, `files.rs` and `limits.rs`. Where there is
-//! something to report, the answer is JSON or plain text.
+//! The values of `do` are in the tables of `model.rs`, `files.rs` and `limits.rs`; with `input` the
+//! task's input is the configuration. Where there is something to report, the answer is JSON or
+//! plain text.
 
 mod files;
 mod limits;
@@ -58,7 +59,12 @@ impl Harness for Probe {
             .wants(Capability::Workspace)
     }
 
-    fn run(episode: Episode<Config>) -> Result<Outcome, Failure> {
+    fn run(mut episode: Episode<Config>) -> Result<Outcome, Failure> {
+        // Many deeds in one run: every task brings its own.
+        if episode.config.deed == "input" {
+            episode.config = serde_json::from_str(&episode.task.input)
+                .map_err(|error| Failure::from(format!("the input is no deed: {error}")))?;
+        }
         model::run(&episode)
             .or_else(|| files::run(&episode))
             .or_else(|| limits::run(&episode))
