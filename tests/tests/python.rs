@@ -132,7 +132,9 @@ fn an_exception_is_an_error_of_the_harness_with_its_traceback() {
 fn limits_hold() {
     ends("loop", &["fuel=500M"], "out-of-fuel");
     ends("memory", &["memory=96M"], "out-of-memory");
-    ends("recursion", &[], "harness-error");
+    let episode = ends("recursion", &[], "harness-error");
+    assert!(episode.with("RecursionError") > 0, "{episode:#?}");
+    ends("native_recursion", &[], "trap");
 }
 
 #[test]

@@ -73,6 +73,15 @@ def memory(episode: Episode[Config]) -> str:
 
 
 def recursion(episode: Episode[Config]) -> str:
+    def deeper(depth: int) -> int:
+        return deeper(depth + 1) + 1
+
+    return str(deeper(0))
+
+
+def native_recursion(episode: Episode[Config]) -> str:
+    """Through a function of C, which takes the stack of the instance."""
+
     def deeper(value: object) -> int:
         return len(sorted([value], key=deeper))
 
@@ -115,6 +124,7 @@ DEEDS: dict[str, Callable[[Episode[Config]], str]] = {
         loop,
         memory,
         recursion,
+        native_recursion,
         network,
         escape,
         chance,
