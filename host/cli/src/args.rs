@@ -84,9 +84,11 @@ Only the rewards run, on the recorded turns and the kept files. `fulgurite trace
 the gradings of a run.")]
     Grade(Grade),
     /// Start a harness or reward of your own from a template
-    #[command(after_help = "Example:\n  fulgurite new harness my-agent --lang rust")]
+    #[command(
+        after_help = "Examples:\n  fulgurite new harness my-agent --lang rust\n  fulgurite new reward my-reward --lang python"
+    )]
     New(New),
-    /// Compile a plugin to a component (runs its author's build code)
+    /// Make a component of a plugin in Rust, Python or JavaScript (runs its author's build code)
     #[command(after_help = "Example:\n  fulgurite build my-agent --output my-agent.wasm")]
     Build(Build),
     /// Show what a component is: world, imports, configuration
@@ -220,6 +222,10 @@ pub(crate) enum NewKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Language {
     Rust,
+    /// CPython in the component, by componentize-py
+    Python,
+    /// SpiderMonkey in the component, by componentize-js
+    Js,
 }
 
 #[derive(Debug, Args)]
@@ -236,7 +242,7 @@ pub(crate) struct New {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// The plugin's folder (with its Cargo.toml)
+    /// The plugin's folder (with its Cargo.toml, pyproject.toml or package.json)
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
     /// Where the component goes [default: NAME.wasm in that folder]
@@ -415,6 +421,9 @@ pub(crate) enum BenchCommand {
         /// Episodes alive at once in the density measurement
         #[arg(long, default_value_t = 10_000)]
         alive: u32,
+        /// A harness in Python to measure as well, with one turn: a registered name or a .wasm file
+        #[arg(long, value_name = "NAME|FILE")]
+        python: Option<String>,
     },
     /// Durable turns a second, latency of one, bytes on disk
     Store {

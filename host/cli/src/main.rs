@@ -59,7 +59,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Run(flags) => asynchronous(run::run(&flags, &places, output)),
         Command::Grade(grade) => asynchronous(commands::grade::run(&grade, &places, output)),
         Command::New(new) => commands::new::run(&new, output),
-        Command::Build(build) => build_guest(&build, output),
+        Command::Build(build) => build_guest(&build, &places, output),
         Command::Inspect(inspect) => {
             asynchronous(commands::inspect::run(&inspect, &places, output))
         }
@@ -70,8 +70,9 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Tasks(command) => commands::tasks::run(&command, &places, output),
         Command::Trace(command) => commands::trace::run(&command, &places, output),
         Command::Compare(compare) => commands::compare::run(&compare, &places, output),
-        Command::Bench(BenchCommand::Episodes { episodes, alive }) => {
-            asynchronous(commands::bench::episodes(episodes, alive, &places, output))
+        Command::Bench(BenchCommand::Episodes { episodes, alive, python }) => {
+            let python = python.as_deref();
+            asynchronous(commands::bench::episodes(episodes, alive, python, &places, output))
         }
         Command::Bench(BenchCommand::Store { turns }) => {
             asynchronous(commands::bench::store(turns, &places, output))
@@ -85,9 +86,13 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
     }
 }
 
-fn build_guest(build: &args::Build, output: Output) -> Result<()> {
-    output.remark("building runs the package's own build scripts and macros with your rights");
-    let built = guest::build(&build.path, build.output.as_deref(), output.is_quiet())?;
+fn build_guest(build: &args::Build, places: &Places, output: Output) -> Result<()> {
+    output.remark(
+        "building runs the package's own code (build scripts, macros, imported modules) with your \
+         rights",
+    );
+    let tools = places.cache.join("tools");
+    let built = guest::build(&build.path, build.output.as_deref(), &tools, output.is_quiet())?;
     for remark in &built.remarks {
         output.remark(remark);
     }

@@ -40,13 +40,6 @@ const TABLES_A_SLOT: u32 = 4;
 /// Elements of one table in the pool.
 const TABLE_ELEMENTS: usize = 100_000;
 
-/// Memory of a finished guest that stays resident for the next one, where the kernel can tell
-/// which pages were touched. Elsewhere it would touch untouched ones, so nothing is kept.
-const KEEP_RESIDENT: usize = 256 << 10;
-
-/// The same for all guests of a pool together.
-const KEEP_RESIDENT_TOGETHER: usize = 128 << 20;
-
 /// Stack of a finished guest that stays resident. The rest is given back, so that guests that
 /// recursed deeply do not leave a large process behind.
 const KEEP_STACK: usize = 16 << 10;
@@ -88,7 +81,7 @@ impl Engine {
     pub(crate) fn new(plan: Plan) -> Result<Self, EngineError> {
         let pooled = match plan.layout {
             Layout::OnDemand => Err("address space is short".to_owned()),
-            layout => pooled(layout, plan.slots.get()).map_err(|error| format!("{error:#}")),
+            _ => pooled(plan).map_err(|error| format!("{error:#}")),
         };
         let (wasm, plan, fallback) = match pooled {
             Ok(wasm) => (wasm, plan, None),
@@ -183,7 +176,9 @@ pub(crate) fn on_demand(layout: Layout) -> Result<wasmtime::Engine, EngineError>
         .map_err(|error| EngineError::Engine(format!("{error:#}")))
 }
 
-fn pooled(layout: Layout, slots: u32) -> wasmtime::Result<wasmtime::Engine> {
+fn pooled(plan: Plan) -> wasmtime::Result<wasmtime::Engine> {
+    let Plan { layout, slots, keep_resident } = plan;
+    let slots = slots.get();
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(slots.saturating_mul(100))
@@ -202,12 +197,12 @@ fn pooled(layout: Layout, slots: u32) -> wasmtime::Result<wasmtime::Engine> {
         .table_elements(TABLE_ELEMENTS)
         .max_memory_size(usize::try_from(layout.reservation()).unwrap_or(usize::MAX));
     pool.async_stack_keep_resident(KEEP_STACK);
+    // Only where the kernel can tell which pages were touched: elsewhere keeping some would touch
+    // those that were not.
     if PoolingAllocationConfig::is_pagemap_scan_available() {
-        let together = KEEP_RESIDENT_TOGETHER / usize::try_from(slots)?.max(1);
-        let keep = together.min(KEEP_RESIDENT) & !0xfff;
         pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(keep)
-            .table_keep_resident(keep / 4);
+            .linear_memory_keep_resident(keep_resident)
+            .table_keep_resident(keep_resident / 4);
     }
     let mut config = configuration(layout);
     config.async_stack_zeroing(true);

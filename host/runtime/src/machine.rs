@@ -27,6 +27,14 @@ const USUAL_MAPPINGS: u64 = 65_530;
 /// User address space on x86-64 and aarch64, of which half is taken at most.
 const USUAL_ADDRESS_SPACE: u64 = 1 << 47;
 
+/// Pages that a finished guest wrote and that stay resident for the next one in its place: they
+/// are copied anew from the component's image, which is cheaper than giving them back and having
+/// each faulted in again. An interpreter writes 2 to 3 MiB in a short episode.
+const KEEP_RESIDENT: u64 = 4 * MIB;
+
+/// The share of the machine's memory that such pages of one pool may take together.
+const KEEP_RESIDENT_SHARE: u64 = 16;
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -112,6 +120,19 @@ pub struct Plan {
     pub layout: Layout,
     /// How many guests with one memory can be alive at once. More of them wait for their turn.
     pub slots: NonZeroU32,
+    /// Bytes that a finished guest wrote and that stay resident for the next one, at most.
+    pub keep_resident: usize,
+}
+
+impl Plan {
+    fn new(layout: Layout, slots: u64, machine: &Machine) -> Self {
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        let slots = NonZeroU32::new(slots).unwrap_or(LEAST_SLOTS).max(LEAST_SLOTS);
+        let keep = (machine.memory / KEEP_RESIDENT_SHARE / u64::from(slots.get()))
+            .min(KEEP_RESIDENT)
+            & !0xfff;
+        Self { layout, slots, keep_resident: usize::try_from(keep).unwrap_or_default() }
+    }
 }
 
 /// Plans both pools: for harnesses and rewards, and for lane programs. Programs come first, since
@@ -134,16 +155,11 @@ pub(crate) fn plan(machine: &Machine, plugins: NonZeroU32, programs: NonZeroU32)
         .into_iter()
         .find(|layout| space(*layout) <= address_space)
         .unwrap_or(Layout::OnDemand);
-    [plugins, programs].map(|slots| Plan { layout, slots: at_least_few(slots) })
+    [plugins, programs].map(|slots| Plan::new(layout, slots, machine))
 }
 
 /// Never fewer than two connected programs, or one guest with a few memories, need.
 const LEAST_SLOTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(3);
-
-fn at_least_few(slots: u64) -> NonZeroU32 {
-    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    NonZeroU32::new(slots).unwrap_or(LEAST_SLOTS).max(LEAST_SLOTS)
-}
 
 #[cfg(test)]
 mod tests {
@@ -165,8 +181,8 @@ mod tests {
     #[test]
     fn ten_thousand_guests_fit_a_usual_machine() {
         let [plugins, programs] = plan(&usual(), count(10_000), count(64));
-        assert_eq!(plugins, Plan { layout: Layout::Wide, slots: count(10_000) });
-        assert_eq!(programs, Plan { layout: Layout::Wide, slots: count(64) });
+        assert_eq!((plugins.layout, plugins.slots), (Layout::Wide, count(10_000)));
+        assert_eq!((programs.layout, programs.slots), (Layout::Wide, count(64)));
     }
 
     #[test]
@@ -177,6 +193,19 @@ mod tests {
             let slots = u64::from(plugins.slots.get()) + u64::from(programs.slots.get());
             assert!(slots <= 8 || slots * MAPPINGS_A_SLOT < allowed, "{allowed}: {slots}");
         }
+    }
+
+    #[test]
+    fn what_stays_resident_is_a_small_share_of_the_memory() {
+        for slots in [1, 64, 1_000, 10_000] {
+            let [plugins, _] = plan(&usual(), count(slots), count(64));
+            let together = u64::try_from(plugins.keep_resident).unwrap() * u64::from(slots);
+            assert!(together <= GIB, "{slots}: {together}");
+            assert_eq!(plugins.keep_resident % 4096, 0);
+        }
+        let [few, programs] = plan(&usual(), count(64), count(64));
+        assert_eq!(few.keep_resident, 4 << 20);
+        assert_eq!(programs.keep_resident, 4 << 20);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Tests and lints.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::project::{self, Selection, cargo, check};
@@ -28,7 +30,11 @@ fn guests() -> Result<()> {
                 .arg("test"),
         )?;
     }
-    Ok(())
+    check(
+        Command::new("python3")
+            .current_dir(project::root().join("sdk/python"))
+            .args(["-B", "-m", "unittest", "discover", "--quiet", "-s", "tests", "-t", "."]),
+    )
 }
 
 /// What is checked beside the tests. `cargo-deny` is used where it is installed.

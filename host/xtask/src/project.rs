@@ -20,12 +20,13 @@ const PLUGINS: [(&str, &str); 5] = [
 ];
 
 /// Folders of guests that only tests use.
-const TEST_GUESTS: [&str; 6] = [
+const TEST_GUESTS: [&str; 7] = [
     "tests/guests/both",
     "tests/guests/evil-import",
     "tests/guests/one-turn",
     "tests/guests/probe",
     "tests/guests/probe-reward",
+    "tests/guests/python-probe",
     "tests/guests/sockets",
 ];
 

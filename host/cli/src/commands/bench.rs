@@ -51,6 +51,12 @@ struct EpisodeFigures {
     finished_after_ms: f64,
     /// Episodes of each measured run.
     episodes: u32,
+    /// The same as `episodes_per_s` for the harness in Python, where one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    python_episodes_per_s: Option<f64>,
+    /// The same as `instantiate_us_p50` for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    python_instantiate_us_p50: Option<f64>,
 }
 
 /// Episodes alive at once where speed is measured.
@@ -59,27 +65,15 @@ const CONCURRENCY: u32 = 64;
 pub(crate) async fn episodes(
     episodes: u32,
     alive: u32,
+    python: Option<&str>,
     places: &Places,
     output: Output,
 ) -> Result<()> {
     let host = Host::start(places, alive.max(CONCURRENCY))?;
-    let found = host.find("solve", Kind::Harness)?;
-    let scorer = host.find("exact-match", Kind::Reward)?;
-    let (harness, _) = host.harness(&found).await?;
-    let (reward, _) = host.reward(&scorer).await?;
-    let bench = Bench {
-        runtime: host.runtime.clone(),
-        harness,
-        harness_pin: found.pin,
-        reward,
-        reward_pin: scorer.pin,
-    };
+    let bench = Bench::new(&host, "solve").await?;
 
     output.remark("measuring instantiation and loading …");
-    let mut instantiate = Vec::with_capacity(1000);
-    for _ in 0..1000 {
-        instantiate.push(bench.harness.time_instantiation().await?);
-    }
+    let mut instantiate = bench.instantiations().await?;
     let mut load = Vec::with_capacity(100);
     for _ in 0..100 {
         let took = host.runtime.time_cached_load(bench.harness.inspection());
@@ -91,12 +85,20 @@ pub(crate) async fn episodes(
     bench.run(Arc::clone(&policy), CONCURRENCY, 500, None, false).await?;
     let bare = bench.run(Arc::clone(&policy), CONCURRENCY, episodes, None, false).await?;
     output.remark("measuring episodes with durable trace and reward …");
-    let folder = places.store.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
-    let scratch = tempfile::tempdir_in(folder).context("no folder for a throw-away store")?;
-    let store = Store::open(scratch.path().join("bench.sqlite"))?;
-    let full = bench.run(policy, CONCURRENCY, episodes, Some(store), true).await?;
+    let full = bench.durable(Arc::clone(&policy), episodes, places).await?;
+    let python = match python {
+        Some(name) => {
+            output.remark("measuring the harness in Python …");
+            // A runtime of its own: how much stays resident depends on how many may be alive.
+            let host = Host::start(places, CONCURRENCY)?;
+            let python = Bench::new(&host, name).await?;
+            python.run(Arc::clone(&policy), CONCURRENCY, 500, None, false).await?;
+            let instantiate = quantile(&mut python.instantiations().await?, 0.5);
+            let took = python.durable(policy, episodes, places).await?;
+            Some((took, instantiate))
+        }
+        None => None,
+    };
 
     output.remark(format_args!("measuring {alive} episodes alive at once …"));
     let density = bench.density(alive).await?;
@@ -112,6 +114,8 @@ pub(crate) async fn episodes(
         alive_after_ms: density.alive_after.as_secs_f64() * 1e3,
         finished_after_ms: density.finished_after.as_secs_f64() * 1e3,
         episodes,
+        python_episodes_per_s: python.map(|(took, _)| f64::from(episodes) / took.as_secs_f64()),
+        python_instantiate_us_p50: python.map(|(_, middle)| middle.as_secs_f64() * 1e6),
     };
     output.result(&figures, flat)
 }
@@ -162,6 +166,20 @@ struct Density {
 }
 
 impl Bench {
+    async fn new(host: &Host, harness: &str) -> Result<Self> {
+        let found = host.find(harness, Kind::Harness)?;
+        let scorer = host.find("exact-match", Kind::Reward)?;
+        let (harness, _) = host.harness(&found).await?;
+        let (reward, _) = host.reward(&scorer).await?;
+        Ok(Self {
+            runtime: host.runtime.clone(),
+            harness,
+            harness_pin: found.pin,
+            reward,
+            reward_pin: scorer.pin,
+        })
+    }
+
     fn equipment(
         &self,
         policy: Arc<dyn Policy>,
@@ -180,6 +198,30 @@ impl Bench {
             tasks: vec![Arc::new(task)],
             store: None,
         })
+    }
+
+    /// How long 1,000 stores with an instance take to make, each.
+    async fn instantiations(&self) -> Result<Vec<Duration>> {
+        let mut samples = Vec::with_capacity(1000);
+        for _ in 0..1000 {
+            samples.push(self.harness.time_instantiation().await?);
+        }
+        Ok(samples)
+    }
+
+    /// How long so many episodes take with a durable trace and a reward.
+    async fn durable(
+        &self,
+        policy: Arc<dyn Policy>,
+        episodes: u32,
+        places: &Places,
+    ) -> Result<Duration> {
+        let folder = places.store.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let scratch = tempfile::tempdir_in(folder).context("no folder for a throw-away store")?;
+        let store = Store::open(scratch.path().join("bench.sqlite"))?;
+        self.run(policy, CONCURRENCY, episodes, Some(store), true).await
     }
 
     /// How long so many episodes take.

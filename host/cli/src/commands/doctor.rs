@@ -52,6 +52,7 @@ pub(crate) fn run(places: &Places, output: Output) -> Result<()> {
         memory(),
         guests(),
         python(),
+        node(),
         writable("plugins", &places.home),
         registered(places),
         writable("compiled code", &places.cache),
@@ -150,16 +151,31 @@ fn guests() -> Check {
 }
 
 fn python() -> Check {
+    const WHAT: &str = "python3";
     let version = std::process::Command::new("python3").args(["-I", "--version"]).output();
     match version {
         Ok(output) if output.status.success() => {
-            Check::new("python3 (set-up)", String::from_utf8_lossy(&output.stdout).trim(), None)
+            let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            Check::new(WHAT, found, None)
         }
         _ => {
-            let mend = "install Python 3.9 or newer with pip; only set-up needs it".to_owned();
-            Check::new("python3 (set-up)", "not found", Some((Verdict::Small, mend)))
+            let mend = "install Python 3.9 or newer with pip; set-up and building plugins in \
+                        Python need it";
+            Check::new(WHAT, "not found", Some((Verdict::Small, mend.to_owned())))
         }
     }
+}
+
+/// Few need it, so its absence is no finding.
+fn node() -> Check {
+    let version = std::process::Command::new("node").arg("--version").output();
+    let found = match version {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "not found; only building plugins in JavaScript needs it".to_owned(),
+    };
+    Check::new("node", found, None)
 }
 
 fn writable(what: &'static str, folder: &Path) -> Check {

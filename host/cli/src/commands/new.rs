@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    args::{New, NewKind},
+    args::{Language, New, NewKind},
     exit,
     output::Output,
 };
@@ -13,18 +13,67 @@ use crate::{
 /// A template: paths and contents, with `{{name}}` and `{{sdk}}` to fill in.
 type Template = &'static [(&'static str, &'static str)];
 
-const HARNESS: Template = &[
-    ("Cargo.toml", include_str!("../../../../sdk/templates/harness-rust/Cargo.toml")),
-    ("src/lib.rs", include_str!("../../../../sdk/templates/harness-rust/src/lib.rs")),
-    ("README.md", include_str!("../../../../sdk/templates/harness-rust/README.md")),
-    ("tasks.jsonl", include_str!("../../../../sdk/templates/harness-rust/tasks.jsonl")),
-];
-const REWARD: Template = &[
-    ("Cargo.toml", include_str!("../../../../sdk/templates/reward-rust/Cargo.toml")),
-    ("src/lib.rs", include_str!("../../../../sdk/templates/reward-rust/src/lib.rs")),
-    ("README.md", include_str!("../../../../sdk/templates/reward-rust/README.md")),
-    ("tasks.jsonl", include_str!("../../../../sdk/templates/reward-rust/tasks.jsonl")),
-];
+macro_rules! template {
+    ($folder:literal, $($path:literal),+ $(,)?) => {
+        &[$((
+            $path,
+            include_str!(concat!("../../../../sdk/templates/", $folder, "/", $path)),
+        )),+]
+    };
+}
+
+const fn template(kind: NewKind, language: Language) -> Template {
+    match (kind, language) {
+        (NewKind::Harness, Language::Rust) => template!(
+            "harness-rust",
+            ".gitignore",
+            "Cargo.toml",
+            "README.md",
+            "src/lib.rs",
+            "tasks.jsonl",
+        ),
+        (NewKind::Reward, Language::Rust) => template!(
+            "reward-rust",
+            ".gitignore",
+            "Cargo.toml",
+            "README.md",
+            "src/lib.rs",
+            "tasks.jsonl",
+        ),
+        (NewKind::Harness, Language::Python) => template!(
+            "harness-python",
+            ".gitignore",
+            "README.md",
+            "agent.py",
+            "pyproject.toml",
+            "tasks.jsonl",
+        ),
+        (NewKind::Reward, Language::Python) => template!(
+            "reward-python",
+            ".gitignore",
+            "README.md",
+            "pyproject.toml",
+            "scorer.py",
+            "tasks.jsonl",
+        ),
+        (NewKind::Harness, Language::Js) => template!(
+            "harness-js",
+            ".gitignore",
+            "README.md",
+            "agent.js",
+            "package.json",
+            "tasks.jsonl",
+        ),
+        (NewKind::Reward, Language::Js) => template!(
+            "reward-js",
+            ".gitignore",
+            "README.md",
+            "package.json",
+            "scorer.js",
+            "tasks.jsonl",
+        ),
+    }
+}
 
 pub(crate) fn run(new: &New, output: Output) -> Result<()> {
     let name = checked(&new.name)?;
@@ -34,12 +83,9 @@ pub(crate) fn run(new: &New, output: Output) -> Result<()> {
             "{name} is there already\n  mend: choose another name, or remove it"
         )));
     }
-    let template = match new.kind {
-        NewKind::Harness => HARNESS,
-        NewKind::Reward => REWARD,
-    };
-    let sdk = sdk()?;
-    for (path, contents) in template {
+    // The other languages build against what this program carries.
+    let sdk = if new.lang == Language::Rust { sdk()? } else { String::new() };
+    for (path, contents) in template(new.kind, new.lang) {
         let place = folder.join(path);
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)

@@ -1,22 +1,17 @@
-//! `fulgurite build`: compiles a plugin's Rust package to a component.
+//! `fulgurite build`: makes a component of a plugin's source, in Rust, Python or JavaScript.
 //!
-//! The build runs the package's own build scripts and macros with the rights of the user; only
-//! the result is sandboxed.
+//! A build runs what the plugin's author wrote (build scripts, macros, modules that are imported)
+//! with the rights of the user, and what its dependencies bring; only the result is sandboxed.
 
-mod toolchain;
+mod embedded;
+mod javascript;
+mod python;
+mod rust;
+mod rust_toolchain;
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{fs, path::Path, path::PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
-
-/// The target of every guest.
-const TARGET: &str = "wasm32-wasip2";
 
 /// What a build gave.
 #[derive(Debug)]
@@ -27,88 +22,67 @@ pub(crate) struct Built {
     pub(crate) remarks: Vec<String>,
 }
 
-/// A line of `cargo build --message-format=json`, as far as it matters here.
-#[derive(Deserialize)]
-struct CargoMessage {
-    reason: String,
-    #[serde(default)]
-    filenames: Vec<PathBuf>,
-    #[serde(default)]
-    target: Option<CargoTarget>,
-    #[serde(default)]
-    manifest_path: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct CargoTarget {
-    kind: Vec<String>,
-}
-
-/// How guests would be compiled, without installing anything.
+/// How guests in Rust would be compiled, without installing anything.
 pub(crate) fn available() -> Result<&'static str> {
-    toolchain::available()
+    rust_toolchain::available()
 }
 
-/// Compiles the package in `folder`; the component is copied to `output`, or beside the
-/// package's manifest.
-pub(crate) fn build(folder: &Path, output: Option<&Path>, quiet: bool) -> Result<Built> {
-    let manifest = folder.join("Cargo.toml");
-    if !manifest.is_file() {
+/// Builds the plugin in `folder`; the component goes to `output`, or into that folder. Tools that
+/// are missing are kept in `tools`.
+pub(crate) fn build(
+    folder: &Path,
+    output: Option<&Path>,
+    tools: &Path,
+    quiet: bool,
+) -> Result<Built> {
+    if folder.join("Cargo.toml").is_file() {
+        rust::build(folder, output, quiet)
+    } else if folder.join("pyproject.toml").is_file() {
+        python::build(folder, output, tools)
+    } else if folder.join("package.json").is_file() {
+        javascript::build(folder, output, tools)
+    } else {
         bail!(
-            "{} has no Cargo.toml\n  mend: name the folder of a plugin's package; `fulgurite new` \
-             starts one",
-            folder.display()
-        );
-    }
-    let manifest = manifest.canonicalize()?;
-    let toolchain = toolchain::find_or_install()?;
-    let mut command = Command::new("cargo");
-    command.args(["build", "--release", "--target", TARGET, "--manifest-path"]).arg(&manifest);
-    command.arg("--message-format=json-render-diagnostics");
-    if quiet {
-        command.arg("--quiet");
-    }
-    toolchain.apply(&mut command);
-    let mut child = command
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start cargo; install Rust with rustup")?;
-    let messages = child.stdout.take().context("cargo has no standard output")?;
-    let mut component = None;
-    for line in BufReader::new(messages).lines() {
-        let Ok(message) = serde_json::from_str::<CargoMessage>(&line?) else { continue };
-        if message.reason == "compiler-artifact"
-            && message.manifest_path.as_deref() == Some(&manifest)
-            && message.target.is_some_and(|target| {
-                target.kind.iter().any(|kind| kind == "cdylib" || kind == "bin")
-            })
-        {
-            component = message
-                .filenames
-                .into_iter()
-                .find(|file| file.extension().is_some_and(|extension| extension == "wasm"));
-        }
-    }
-    if !child.wait()?.success() {
-        bail!("cargo could not compile {}; its messages stand above", folder.display());
-    }
-    let component = component.with_context(|| {
-        format!(
-            "{} gives no component\n  mend: its Cargo.toml needs `[lib] crate-type = [\"cdylib\"]`, or a `src/main.rs` for a program",
+            "{} has no Cargo.toml, pyproject.toml or package.json\n  mend: name the folder of a \
+             plugin; `fulgurite new` starts one",
             folder.display()
         )
-    })?;
-    let file = match output {
-        Some(file) => file.to_owned(),
-        None => folder
-            .join(component.file_name().unwrap_or_default().to_string_lossy().replace('_', "-")),
-    };
-    // Renamed into place, so that nobody ever sees half a component.
+    }
+}
+
+/// Puts a finished component where it belongs, by a rename, so that nobody ever sees half of it.
+fn place(component: &Path, file: &Path) -> Result<()> {
     let scratch = file.with_extension("wasm.partial");
-    fs::copy(&component, &scratch)
-        .and_then(|_| fs::rename(&scratch, &file))
-        .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Built { file, remarks: toolchain.remarks })
+    fs::copy(component, &scratch)
+        .and_then(|_| fs::rename(&scratch, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Writes files below a folder that is emptied before.
+fn lay_down(folder: &Path, files: &[(&str, &str)]) -> Result<()> {
+    let write = || {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        for (path, contents) in files {
+            let file = folder.join(path);
+            fs::create_dir_all(file.parent().unwrap_or(folder))?;
+            fs::write(file, contents)?;
+        }
+        Ok(())
+    };
+    write().map_err(|cause: std::io::Error| {
+        anyhow::Error::new(cause).context(format!("cannot write {}", folder.display()))
+    })
+}
+
+/// The last line of a tool's message.
+fn last_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("no message")
+        .trim()
+        .to_owned()
 }

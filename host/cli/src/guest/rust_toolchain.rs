@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::TARGET;
+use super::{last_line, rust::TARGET};
 
 const PACKAGES: [&str; 3] = ["rustc-web", "rust-web-src", "wasi-libc"];
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -172,14 +172,4 @@ fn print(what: &str) -> Result<String> {
         bail!("`rustc --print {what}` failed: {}", last_line(&output.stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-fn last_line(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("no message")
-        .trim()
-        .to_owned()
 }
