@@ -146,28 +146,3 @@ fn a_server_that_is_down_for_a_moment_is_asked_again() {
     assert_eq!((ran.report["mean_reward"].as_f64(), ran.code), (Some(1.0), 0), "{}", ran.error);
     assert_eq!(asked.load(Ordering::Relaxed), 4);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_is_found_out_before_the_run() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let uri = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let project = Project::new();
-    let began = std::time::Instant::now();
-    let (report, code, error) = run(&project, &uri, None).await;
-    assert_eq!((report, code), (Value::Null, 4), "{error}");
-    assert!(error.contains("no connection to ") && error.contains("start the server"), "{error}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
-    let runs = project.fulgurite(&["--json", "trace", "list"]).output().unwrap();
-    assert_eq!(String::from_utf8(runs.stdout).unwrap().trim(), "[]", "no run was begun");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_fails_in_every_attempt_is_warned_of_once() {
-    let server = server(ResponseTemplate::new(401)).await;
-    let project = Project::new();
-    let (report, code, error) = run(&project, &server.uri(), None).await;
-    assert_eq!(code, 4, "{report}");
-    assert!(server.received_requests().await.unwrap().len() > 1, "it was tried again");
-    assert_eq!(error.matches("a model call failed").count(), 1, "{error}");
-}
