@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use fulgurite_model::{Batch, KvSlots, Model, Weights};
 use fulgurite_policy::{
     CallKey, Chunk, EngineOptions, GgufOptions, GgufPolicy, Policy, PolicyError, PolicyReply,
     Prompt, ReplyRequest, Sampling, Tokenizer,
@@ -76,14 +77,16 @@ async fn greedy_replies_are_those_of_transformers() {
 #[tokio::test]
 async fn log_probabilities_are_those_of_the_sampling_distribution() {
     let policy = policy(EngineOptions::default());
-    let model = model();
+    let model = Model::open_gguf(&golden("tiny-llama.gguf"), Weights::Stored).unwrap();
     let prompt = &expected().ids[..10];
     for temperature in [0.7f32, 1.0, 3.0] {
         let reply = policy.reply(request(prompt, 40, temperature, 11), None).await.unwrap();
         let tokens = reply.tokens.unwrap();
         assert_eq!(tokens.log_probabilities.len(), tokens.response.len());
         let whole = [prompt, &tokens.response].concat();
-        let rows = logits(&model, &whole, &[]);
+        let mut slots = KvSlots::new(model.config(), 1, whole.len()).unwrap();
+        let hidden = model.forward(&Batch::following(&slots, 0, &whole), &mut slots).unwrap();
+        let rows = model.logits(&hidden).unwrap().to_vec2::<f32>().unwrap();
         for (number, (id, log_probability)) in
             tokens.response.iter().zip(&tokens.log_probabilities).enumerate()
         {

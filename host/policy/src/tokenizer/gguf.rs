@@ -1,7 +1,8 @@
 //! The tokenizer that a GGUF file carries.
 
-use super::{Kind, Table, Tokenizer, special_kind, words::Words};
 use fulgurite_model::{GgufFile, ModelError};
+
+use super::{Kind, Table, Tokenizer, special_kind, words::Words};
 
 impl Tokenizer {
     /// The tokenizer in a GGUF file.
