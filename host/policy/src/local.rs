@@ -3,14 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
+use fulgurite_model::{GgufFile, Model, Weights};
+use fulgurite_trace::Digest;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     ChatFormat, Chunk, ModelError, Policy, PolicyError, PolicyInfo, PolicyReply, Prompt,
     ReplyRequest, TemplateFormat, Tokenizer,
     engine::{Engine, EngineOptions, Job},
-    gguf::GgufFile,
-    model::{Llama, Weights},
 };
 
 /// The context length unless another is asked for; the keys and values of more tokens take
@@ -51,8 +51,8 @@ impl GgufPolicy {
                 file.error(format!("its chat template cannot be used: {}", error.0))
             })?;
         let format = Arc::new(format);
-        let model = Llama::of_gguf(&mut file, options.weights)?;
-        let digest = file.digest()?;
+        let model = Model::of_gguf(&mut file, options.weights)?;
+        let digest = Digest::from_bytes(file.digest()?);
         let longest = model.config().context;
         let context = match options.engine.context_length {
             Some(asked) => longest.min(asked as usize),

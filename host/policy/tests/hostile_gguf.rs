@@ -11,7 +11,7 @@ use fulgurite_policy::{GgufOptions, GgufPolicy};
 use proptest::prelude::*;
 
 fn good() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny-llama.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/tiny-llama.gguf");
     std::fs::read(path).unwrap()
 }
 
@@ -116,7 +116,7 @@ fn impossible_models_are_refused() {
     error(&number(b"llama.rope.dimension_count", 4), "rotary");
     let epsilon = patched(b"llama.attention.layer_norm_rms_epsilon", 4, &f32::NAN.to_le_bytes());
     error(&epsilon, "epsilon");
-    error(&patched(b"general.architecture", 12, b"bloom"), "only \"llama\"");
+    error(&patched(b"general.architecture", 12, b"bloom"), "known are \"llama\"");
     error(&patched(b"tokenizer.ggml.model", 12, b"bert"), "byte-level BPE");
     error(&patched(b"tokenizer.ggml.pre", 12, b"smallm"), "pre-tokenizer");
     error(&patched(b"tokenizer.ggml.merges", 16 + 8, b"h h"), "does not join two tokens");

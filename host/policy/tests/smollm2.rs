@@ -12,10 +12,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use fulgurite_model::{Batch, KvSlots, Model};
 use fulgurite_policy::{
     CallKey, ChatFormat, GgufOptions, GgufPolicy, Policy, Prompt, ReplyRequest, Sampling,
     TemplateFormat, Tokenizer, Weights,
-    model::{Batch, KvState, Llama},
 };
 use fulgurite_trace::{FinishReason, Message, Role};
 
@@ -74,12 +74,12 @@ static GOLDEN: LazyLock<Golden> = LazyLock::new(|| {
 static TOKENIZER: LazyLock<Arc<Tokenizer>> =
     LazyLock::new(|| Arc::new(Tokenizer::open(&file()).unwrap()));
 
-fn all_logits(model: &Llama, ids: &[u32], part: usize) -> Vec<Vec<f32>> {
-    let mut state = KvState::new(model.config(), 1).unwrap();
+fn all_logits(model: &Model, ids: &[u32], part: usize) -> Vec<Vec<f32>> {
+    let mut slots = KvSlots::new(model.config(), 1, 512).unwrap();
     let mut rows = Vec::new();
     for part in ids.chunks(part) {
-        let hidden = model.forward(&Batch::following(&state, part), &mut state).unwrap();
-        let logits = model.logits(&hidden).unwrap().squeeze(0).unwrap();
+        let hidden = model.forward(&Batch::following(&slots, 0, part), &mut slots).unwrap();
+        let logits = model.logits(&hidden).unwrap();
         rows.extend(logits.to_vec2::<f32>().unwrap());
     }
     rows
@@ -122,7 +122,7 @@ fn template() -> String {
 
 #[test]
 fn plain_weights_give_the_logits_of_transformers() {
-    let model = Llama::open(&file(), Weights::Plain).unwrap();
+    let model = Model::open_gguf(&file(), Weights::Plain).unwrap();
     let rows = all_logits(&model, &GOLDEN.conversations[0].ids, 64);
     for Row { position, ids, logits } in &GOLDEN.logits {
         for (id, logit) in ids.iter().zip(logits) {
@@ -135,7 +135,7 @@ fn plain_weights_give_the_logits_of_transformers() {
 
 #[test]
 fn stored_weights_come_near_and_do_not_depend_on_the_cut() {
-    let model = Llama::open(&file(), Weights::Stored).unwrap();
+    let model = Model::open_gguf(&file(), Weights::Stored).unwrap();
     let ids = &GOLDEN.conversations[0].ids;
     let rows = all_logits(&model, ids, 64);
     for Row { position, ids, logits } in &GOLDEN.logits {

@@ -44,5 +44,5 @@ pub trait Learner: Send {
     fn update(&mut self, version: u64, change: &mut Change<'_>) -> Result<(), LearnerError>;
 
     /// Forgets the gradients.
-    fn clear_gradients(&mut self);
+    fn clear_gradients(&mut self) -> Result<(), LearnerError>;
 }

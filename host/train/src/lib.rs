@@ -17,6 +17,7 @@ pub mod optimizer;
 pub mod order;
 pub mod over_long;
 pub mod pack;
+mod prepare;
 pub mod queue;
 mod report;
 pub mod schedule;
@@ -25,6 +26,7 @@ pub mod step;
 pub mod tensorboard;
 mod tensors;
 pub mod training;
+mod update;
 
 pub use advantage::{Credit, Estimator};
 pub use aggregate::Aggregation;

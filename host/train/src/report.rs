@@ -5,7 +5,8 @@ use crate::{
     group::{Chosen, Drops},
     metrics::Metrics,
     over_long::LengthByReward,
-    step::{Totals, age},
+    step::age,
+    update::Totals,
 };
 
 fn put(metrics: &mut Metrics, name: &str, value: f64) {

@@ -16,19 +16,19 @@ use std::path::PathBuf;
 use fulgurite_trace::{EpisodeRef, EpisodeSamples};
 
 use crate::{
-    advantage::{self, as_f64},
+    advantage::{Credit, as_f64},
     batch::{self, Row},
     checkpoint::{Checkpoint, CheckpointError, State},
     group::{Chosen, DropReason, Drops, Grade, Group, Selection, select},
     inspect,
-    kl::KlPlace,
     learner::{Learner, LearnerError},
-    loss::{LossSums, Objective, PolicyLoss, Token, correction, evaluate},
+    loss::{Objective, PolicyLoss},
     metrics::Metrics,
-    optimizer::{AdamW, clip},
+    optimizer::AdamW,
     order::TaskOrder,
     report,
-    settings::{OldLogProbabilities, TrainSettings},
+    settings::TrainSettings,
+    update::Totals,
 };
 
 /// A step was not made.
@@ -90,22 +90,11 @@ pub struct StepReport {
 /// Makes steps; see the module.
 #[derive(Debug)]
 pub struct Trainer {
-    settings: TrainSettings,
-    optimizer: AdamW,
-    step: u64,
-    version: u64,
+    pub(crate) settings: TrainSettings,
+    pub(crate) optimizer: AdamW,
+    pub(crate) step: u64,
+    pub(crate) version: u64,
     inspection: PathBuf,
-}
-
-/// What all parts of a step come to.
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) loss: f64,
-    pub(crate) sums: LossSums,
-    pub(crate) updates: u64,
-    pub(crate) norm: f64,
-    pub(crate) norm_max: f64,
-    pub(crate) clipped: u64,
 }
 
 impl Trainer {
@@ -175,7 +164,7 @@ impl Trainer {
             let age = age(samples, version);
             if staleness.is_some_and(|most| age > most) { Err(DropReason::Stale) } else { Ok(()) }
         };
-        let needs_turns = matches!(self.settings.credit, advantage::Credit::Turns { .. });
+        let needs_turns = matches!(self.settings.credit, Credit::Turns { .. });
         let Selection { mut groups, drops, resample } =
             select(groups, &self.settings.groups, needs_turns, &admit);
         let mut rows = batch::rows(&groups);
@@ -261,251 +250,8 @@ impl Trainer {
         }
     }
 
-    /// Log-probabilities before the step, and the correction for what sampled the tokens.
-    fn old(
-        &self,
-        learner: &dyn Learner,
-        rows: &mut [Row],
-        metrics: &mut Metrics,
-    ) -> Result<(), StepError> {
-        let (asked, version) = (self.settings.old, self.version);
-        let recorded = |row: &Row| {
-            asked == OldLogProbabilities::WhereRecorded
-                && row.sample.untruncated.is_none()
-                && row.sample.versions() == Some((version, version))
-        };
-        let wanted = |row: &Row| !recorded(row) || row.sample.log_probabilities.is_none();
-        let packs = batch::packs(rows, self.settings.pack_tokens, None, wanted);
-        let scores = batch::score_rows(rows, &packs, |packed| learner.score(packed));
-        let scores = scores.map_err(StepError::Learner)?;
-        let mut mismatch = report::Mismatch::default();
-        for (row, computed) in rows.iter_mut().zip(scores) {
-            let wide =
-                |values: &Vec<f32>| -> Vec<f64> { values.iter().copied().map(f64::from).collect() };
-            let behaviour = row.sample.log_probabilities.as_ref().map(wide);
-            match computed {
-                Some(computed) => row.old = computed,
-                None => row.old = behaviour.clone().unwrap_or_default(),
-            }
-            let Some(behaviour) = behaviour else {
-                mismatch.unknown += row.sample.trained();
-                continue;
-            };
-            // Without the cut, sampling and training kernels should agree on the same version.
-            let whole = row.sample.untruncated.as_ref().map_or_else(|| behaviour.clone(), wide);
-            let tokens = row.sample.targets().zip(row.old.iter().zip(&whole));
-            for ((_, stretch), (old, whole)) in tokens {
-                if stretch.version == version {
-                    mismatch.add(old - whole);
-                }
-            }
-            if let Some(most) = self.settings.importance_threshold {
-                let pairs = row.old.iter().zip(&behaviour);
-                row.correction = pairs.map(|(old, own)| correction(*old, *own, most)).collect();
-            }
-        }
-        mismatch.report(metrics);
-        if let Some(row) = rows.iter().find(|row| !row.old.iter().all(|old| old.is_finite())) {
-            let problem = format!(
-                "a log-probability of {} before the step is not finite",
-                row.sample.episode
-            );
-            return Err(self.stop(problem, rows));
-        }
-        Ok(())
-    }
-
-    fn reference(&self, learner: &dyn Learner, rows: &mut [Row]) -> Result<(), StepError> {
-        if self.settings.kl.is_none() {
-            return Ok(());
-        }
-        let packs = batch::packs(rows, self.settings.pack_tokens, None, |_| true);
-        let scores = batch::score_rows(rows, &packs, |packed| learner.score_reference(packed));
-        for (row, scores) in rows.iter_mut().zip(scores.map_err(StepError::Learner)?) {
-            row.reference = scores;
-        }
-        Ok(())
-    }
-
-    /// Takes the divergence from the reference off the rewards, where it belongs there.
-    fn penalise(&self, groups: &mut [Vec<Chosen>], rows: &[Row]) {
-        let Some(kl) = self.settings.kl.filter(|kl| kl.place == KlPlace::Reward) else { return };
-        let by_turn = matches!(self.settings.credit, advantage::Credit::Turns { .. });
-        for (episode, chosen) in groups.iter_mut().flatten().enumerate() {
-            for row in rows.iter().filter(|row| row.episode == episode) {
-                let reference = row.reference.iter().flatten();
-                for (((_, stretch), old), reference) in
-                    row.sample.targets().zip(&row.old).zip(reference)
-                {
-                    let penalty = kl.coefficient * kl.estimator.value(*old, *reference);
-                    if by_turn {
-                        let (turn, value) = (stretch.turn, -penalty);
-                        chosen.grade.turns.push(fulgurite_trace::TurnValue { turn, value });
-                    } else {
-                        chosen.grade.total -= penalty;
-                    }
-                }
-            }
-        }
-    }
-
-    fn advantages(&self, groups: &[Vec<Chosen>], rows: &mut [Row], metrics: &mut Metrics) {
-        let turns: Vec<Vec<u32>> = groups.iter().flatten().map(trained_turns).collect();
-        let mut numbers = turns.iter();
-        let returns: Vec<Vec<Vec<f64>>> = groups
-            .iter()
-            .map(|group| {
-                let own = group.iter().zip(numbers.by_ref());
-                own.map(|(chosen, turns)| {
-                    let Grade { total, turns: values } = &chosen.grade;
-                    // Episodes without values of turns were dropped when groups were chosen.
-                    advantage::returns(self.settings.credit, *total, values, turns)
-                        .unwrap_or_default()
-                })
-                .collect()
-            })
-            .collect();
-        let advantages = advantage::advantages(self.settings.estimator, &returns).concat();
-        report::of_advantages(metrics, &advantages);
-        for row in rows {
-            let (Some(own), Some(turns)) = (advantages.get(row.episode), turns.get(row.episode))
-            else {
-                continue;
-            };
-            let of = |turn: u32| match own.as_slice() {
-                [single] if self.settings.credit == advantage::Credit::Outcome => *single,
-                own => turns
-                    .binary_search(&turn)
-                    .ok()
-                    .and_then(|at| own.get(at))
-                    .copied()
-                    .unwrap_or_default(),
-            };
-            row.advantage = row.sample.targets().map(|(_, stretch)| of(stretch.turn)).collect();
-        }
-    }
-
-    /// Forward, backward and update, for each part of the episodes in each pass.
-    fn learn(
-        &mut self,
-        learner: &mut dyn Learner,
-        rows: &[Row],
-        episodes: usize,
-        objective: Objective,
-        temperature: Option<f32>,
-    ) -> Result<Totals, StepError> {
-        let mut totals = Totals::default();
-        let parts = self.settings.parts.min(episodes.max(1));
-        for _ in 0..self.settings.passes {
-            for part in 0..parts {
-                let from = episodes.saturating_mul(part) / parts;
-                let to = episodes.saturating_mul(part.saturating_add(1)) / parts;
-                let made = self.part(learner, rows, from..to, objective, temperature, &mut totals);
-                learner.clear_gradients();
-                made?;
-            }
-        }
-        Ok(totals)
-    }
-
-    fn part(
-        &mut self,
-        learner: &mut dyn Learner,
-        rows: &[Row],
-        episodes: std::ops::Range<usize>,
-        objective: Objective,
-        temperature: Option<f32>,
-        totals: &mut Totals,
-    ) -> Result<(), StepError> {
-        let wanted = |row: &Row| row.trained && episodes.contains(&row.episode);
-        let weights = self.weights(rows, &episodes, wanted);
-        let packs = batch::packs(rows, self.settings.pack_tokens, temperature, wanted);
-        if packs.is_empty() {
-            return Ok(());
-        }
-        for pack in &packs {
-            let mut tokens = Vec::with_capacity(pack.packed.targets.len());
-            for at in &pack.rows {
-                if let (Some(row), Some(weight)) = (rows.get(*at), weights.get(*at)) {
-                    tokens.extend(row_tokens(row, *weight));
-                }
-            }
-            let mut problem = None;
-            let made = learner.backward(&pack.packed, &mut |scores| {
-                if scores.len() != tokens.len() {
-                    return Err(format!(
-                        "the model gave {} scores for {} targets",
-                        scores.len(),
-                        tokens.len()
-                    )
-                    .into());
-                }
-                let evaluated = evaluate(&objective, scores, &tokens);
-                let finite = evaluated.gradients.iter().all(|gradient| {
-                    gradient.log_probability.is_finite() && gradient.entropy.is_finite()
-                });
-                if !finite || !evaluated.value.is_finite() {
-                    let text = format!("the loss of a pack is {}", evaluated.value);
-                    problem = Some(text.clone());
-                    return Err(text.into());
-                }
-                totals.loss += evaluated.value;
-                totals.sums.add(&evaluated.sums);
-                Ok(evaluated.gradients)
-            });
-            if let Some(problem) = problem {
-                return Err(self.stop(problem, rows));
-            }
-            made.map_err(StepError::Learner)?;
-        }
-        let norm = learner.gradient_norm().map_err(StepError::Learner)?;
-        if !norm.is_finite() {
-            return Err(self.stop(format!("the norm of the gradients is {norm}"), rows));
-        }
-        let scale = self.settings.max_gradient_norm.map_or(1.0, |most| clip(norm, most));
-        let mut update = self.optimizer.begin(self.settings.schedule.at(self.step), scale);
-        self.version = self.version.saturating_add(1);
-        learner
-            .update(self.version, &mut |name, values, gradient, decays| {
-                update.apply(name, values, gradient, decays)
-            })
-            .map_err(StepError::Learner)?;
-        totals.updates = totals.updates.saturating_add(1);
-        totals.norm += norm;
-        totals.norm_max = totals.norm_max.max(norm);
-        totals.clipped = totals.clipped.saturating_add(u64::from(scale < 1.0));
-        Ok(())
-    }
-
-    /// The weight of each row's tokens; 0 for rows that do not take part.
-    fn weights(
-        &self,
-        rows: &[Row],
-        episodes: &std::ops::Range<usize>,
-        wanted: impl Fn(&Row) -> bool,
-    ) -> Vec<f64> {
-        let mut lengths = vec![Vec::new(); episodes.len()];
-        let mut places = Vec::with_capacity(rows.len());
-        for row in rows {
-            let episode = row.episode.checked_sub(episodes.start).filter(|_| wanted(row));
-            places.push(episode.and_then(|episode| {
-                let own = lengths.get_mut(episode)?;
-                own.push(row.sample.trained());
-                Some((episode, own.len().saturating_sub(1)))
-            }));
-        }
-        let weights = self.settings.aggregation.weights(&lengths);
-        places
-            .into_iter()
-            .map(|place| {
-                let (episode, row) = place?;
-                weights.get(episode)?.get(row).copied()
-            })
-            .map(Option::unwrap_or_default)
-            .collect()
-    }
-
-    fn stop(&self, problem: String, rows: &[Row]) -> StepError {
+    /// Saves the batch.
+    pub(crate) fn stop(&self, problem: String, rows: &[Row]) -> StepError {
         let folder = self.inspection.join(format!("step-{:08}", self.step));
         let batch = match inspect::save(&folder, self.step, &problem, &self.settings, rows) {
             Ok(()) => Some(folder),
@@ -546,18 +292,6 @@ pub fn best_of(groups: Vec<Group>, count: usize, least: f64) -> Vec<EpisodeSampl
     best
 }
 
-fn row_tokens(row: &Row, weight: f64) -> impl Iterator<Item = Token> {
-    row.old.iter().zip(&row.advantage).zip(&row.correction).enumerate().map(
-        move |(at, ((old, advantage), correction))| Token {
-            old: *old,
-            reference: row.reference.as_ref().and_then(|values| values.get(at)).copied(),
-            advantage: *advantage,
-            correction: *correction,
-            weight,
-        },
-    )
-}
-
 /// Whether all rows fit together and the vocabulary.
 fn sound(samples: &EpisodeSamples, vocabulary: usize) -> Result<(), DropReason> {
     for sample in &samples.samples {
@@ -579,14 +313,4 @@ fn sound(samples: &EpisodeSamples, vocabulary: usize) -> Result<(), DropReason> 
 pub(crate) fn age(samples: &EpisodeSamples, version: u64) -> u64 {
     let oldest = samples.samples.iter().filter_map(|sample| sample.versions()).map(|own| own.0);
     oldest.min().map_or(0, |oldest| version.saturating_sub(oldest))
-}
-
-/// Ascending turns with trained tokens.
-fn trained_turns(chosen: &Chosen) -> Vec<u32> {
-    let rows = chosen.samples.samples.iter();
-    let mut turns: Vec<u32> =
-        rows.flat_map(|row| row.stretches.iter().map(|stretch| stretch.turn)).collect();
-    turns.sort_unstable();
-    turns.dedup();
-    turns
 }

@@ -79,10 +79,10 @@ fn golden() -> Golden {
     serde_json::from_str(include_str!("golden/golden.json")).unwrap()
 }
 
-/// At most a millionth off, relative to what is large.
+/// At most a millionth off, of what is large; a millionth of a tenth of what is small.
 #[track_caller]
 fn close(found: f64, expected: f64, what: &str) {
-    let most = 1e-6 * expected.abs().max(1.0);
+    let most = 1e-6 * expected.abs().max(0.1);
     assert!((found - expected).abs() <= most, "{what}: {found} instead of {expected}");
 }
 

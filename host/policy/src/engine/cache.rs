@@ -1,84 +1,95 @@
 //! Keys and values of finished calls, for the turns that follow.
 
-use candle_core::Result;
+use fulgurite_model::{KvSlots, ModelConfig, Result};
 
-use crate::model::KvState;
-
+#[derive(Default)]
 struct Entry {
     tokens: Vec<u32>,
     version: u64,
-    state: KvState,
     used: u64,
 }
 
-/// States by the tokens they hold and the version that computed them. Bounded in number and
-/// bytes; what was not used for longest goes first.
+/// Slots, and the tokens and version that each holds. One slot is always free for a call; the
+/// others keep what was not used for longest last.
 pub(super) struct PrefixCache {
+    pub(super) slots: KvSlots,
     entries: Vec<Entry>,
+    keep: bool,
     clock: u64,
-    maximum_entries: usize,
-    maximum_bytes: usize,
 }
 
 impl PrefixCache {
-    pub(super) fn new(maximum_entries: usize, maximum_bytes: usize) -> Self {
-        Self { entries: Vec::new(), clock: 0, maximum_entries, maximum_bytes }
+    pub(super) fn new(
+        config: &ModelConfig,
+        context: usize,
+        maximum_entries: usize,
+        maximum_bytes: usize,
+    ) -> Result<Self> {
+        let bytes = (context * config.state_bytes_per_token()).max(1);
+        let count = maximum_entries.min(maximum_bytes / bytes) + 1;
+        let slots = KvSlots::new(config, count, context)?;
+        let entries = (0..count).map(|_| Entry::default()).collect();
+        Ok(Self { slots, entries, keep: count > 1, clock: 0 })
     }
 
-    /// The state of the longest known beginning of this prompt, short of its last token (whose
-    /// numbers are wanted). A state that is such a beginning as a whole is handed out, because
-    /// its conversation goes on; of others a part is copied.
-    pub(super) fn take(&mut self, prompt: &[u32], version: u64) -> Result<Option<KvState>> {
+    /// A slot that holds the longest known beginning of this prompt, short of its last token
+    /// (whose numbers are wanted). A slot that is such a beginning as a whole is handed out,
+    /// because its conversation goes on; of others a part is copied.
+    pub(super) fn take(&mut self, prompt: &[u32], version: u64) -> Result<u32> {
         let usable = prompt.get(..prompt.len().saturating_sub(1)).unwrap_or_default();
-        let best = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.version == version)
-            .map(|(number, entry)| (common(&entry.tokens, usable), number))
-            .max();
-        let Some((length, number)) = best.filter(|(length, _)| *length > 0) else {
-            return Ok(None);
-        };
-        if self.entries.get(number).is_some_and(|entry| entry.tokens.len() == length) {
-            return Ok(Some(self.entries.swap_remove(number).state));
-        }
-        self.clock += 1;
-        let clock = self.clock;
-        match self.entries.get_mut(number) {
-            Some(entry) => {
-                entry.used = clock;
-                entry.state.fork(length).map(Some)
+        let common = |entry: &Entry| {
+            if entry.version != version {
+                return 0;
             }
-            None => Ok(None),
+            entry.tokens.iter().zip(usable).take_while(|(left, right)| left == right).count()
+        };
+        let best = (0u32..).zip(&self.entries).max_by_key(|(_, entry)| common(entry));
+        let (from, length, whole) = best.map_or((0, 0, false), |(slot, entry)| {
+            let length = common(entry);
+            (slot, length, length > 0 && length == entry.tokens.len())
+        });
+        let slot = if whole {
+            from
+        } else {
+            let oldest = (0u32..)
+                .zip(&self.entries)
+                .min_by_key(|(slot, entry)| (*slot == from && length > 0, entry.used));
+            oldest.map_or(0, |(slot, _)| slot)
+        };
+        if slot != from {
+            self.slots.copy_prefix(from, slot, length)?;
+        }
+        self.slots.truncate(slot, length);
+        self.forget(slot);
+        Ok(slot)
+    }
+
+    fn forget(&mut self, slot: u32) {
+        if let Some(entry) = self.entries.get_mut(slot as usize) {
+            *entry = Entry::default();
         }
     }
 
-    /// Keeps a state that holds these tokens.
-    pub(super) fn put(&mut self, tokens: Vec<u32>, version: u64, state: KvState) {
-        if tokens.is_empty() || tokens.len() != state.len() {
+    /// Keeps a slot that holds these tokens.
+    pub(super) fn put(&mut self, slot: u32, tokens: Vec<u32>, version: u64) {
+        if !self.keep || tokens.is_empty() || tokens.len() != self.slots.length(slot) {
             return;
         }
-        // What the new state begins with need not be kept apart; nor do other versions.
-        self.entries.retain(|entry| entry.version == version && !tokens.starts_with(&entry.tokens));
+        // What the slot begins with need not be kept apart; nor do other versions.
+        for entry in &mut self.entries {
+            if entry.version != version || tokens.starts_with(&entry.tokens) {
+                *entry = Entry::default();
+            }
+        }
         self.clock += 1;
-        self.entries.push(Entry { tokens, version, state, used: self.clock });
-        while self.entries.len() > self.maximum_entries
-            || self.entries.iter().map(|entry| entry.state.bytes()).sum::<usize>()
-                > self.maximum_bytes
-        {
-            let oldest = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.used);
-            let Some((number, _)) = oldest else { return };
-            self.entries.swap_remove(number);
+        let used = self.clock;
+        if let Some(entry) = self.entries.get_mut(slot as usize) {
+            *entry = Entry { tokens, version, used };
         }
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.entries.clear();
+        self.entries.iter_mut().for_each(|entry| *entry = Entry::default());
     }
-}
-
-fn common(left: &[u32], right: &[u32]) -> usize {
-    left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }

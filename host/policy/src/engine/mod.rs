@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use candle_core::Tensor;
+use fulgurite_model::{Batch, KvSlots, Model, Tensor};
 use fulgurite_trace::{FinishReason, Usage, VersionSpan};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -22,9 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::{cache::PrefixCache, sampler::choose, text::ReplyText};
 use crate::{
     Chunk, PolicyError, PolicyReply, SampledReply, Sampling, TemplateFormat, Tokenizer,
-    chunks::ChunkSender,
-    fixed::natural_finish,
-    model::{Batch, KvState, Llama},
+    chunks::ChunkSender, fixed::natural_finish,
 };
 
 /// The most stop strings of a call, and the longest.
@@ -72,7 +70,7 @@ pub(crate) struct Job {
 
 /// The model and what is needed to talk with it.
 pub(crate) struct Engine {
-    pub(crate) model: Llama,
+    pub(crate) model: Model,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) format: Arc<TemplateFormat>,
     pub(crate) options: EngineOptions,
@@ -85,7 +83,13 @@ impl Engine {
     /// Starts the thread. It ends when the sender is gone.
     pub(crate) fn start(self) -> std::io::Result<mpsc::Sender<Job>> {
         let (sender, mut jobs) = mpsc::channel::<Job>(self.options.queue.max(1));
-        let mut cache = PrefixCache::new(self.options.cached_sequences, self.options.cached_bytes);
+        let mut cache = PrefixCache::new(
+            self.model.config(),
+            self.context,
+            self.options.cached_sequences,
+            self.options.cached_bytes,
+        )
+        .map_err(|error| std::io::Error::other(error.to_string()))?;
         std::thread::Builder::new().name("policy-engine".to_owned()).stack_size(STACK).spawn(
             move || {
                 while let Some(mut job) = jobs.blocking_recv() {
@@ -106,15 +110,12 @@ impl Engine {
 
     fn run(&self, job: &mut Job, cache: &mut PrefixCache) -> Result<PolicyReply, PolicyError> {
         self.check(&job.prompt, &job.sampling)?;
-        let computed = |error: candle_core::Error| {
+        let computed = |error: fulgurite_model::Error| {
             let text = error.to_string();
             PolicyError::Internal(text.lines().next().unwrap_or_default().to_owned())
         };
-        let mut state = match cache.take(&job.prompt, self.version).map_err(computed)? {
-            Some(state) => state,
-            None => KvState::new(self.model.config(), 1).map_err(computed)?,
-        };
-        let cached = state.len();
+        let slot = cache.take(&job.prompt, self.version).map_err(computed)?;
+        let cached = cache.slots.length(slot);
         let mut reply = Generation {
             text: ReplyText::new(&job.sampling.stop, self.format.native_tools()),
             chunks: ChunkSender::new(job.chunks.take()),
@@ -122,9 +123,10 @@ impl Engine {
             log_probabilities: Vec::new(),
             finish: FinishReason::Length,
         };
-        let result = self.generate(job, &mut state, &mut reply).map_err(computed)?;
-        let known = job.prompt.iter().chain(&reply.response).copied().take(state.len()).collect();
-        cache.put(known, self.version, state);
+        let result = self.generate(job, &mut cache.slots, slot, &mut reply).map_err(computed)?;
+        let length = cache.slots.length(slot);
+        let known = job.prompt.iter().chain(&reply.response).copied().take(length).collect();
+        cache.put(slot, known, self.version);
         result?;
         Ok(self.finish(job, reply, cached))
     }
@@ -163,19 +165,20 @@ impl Engine {
     fn generate(
         &self,
         job: &Job,
-        state: &mut KvState,
+        slots: &mut KvSlots,
+        slot: u32,
         reply: &mut Generation,
-    ) -> candle_core::Result<Result<(), PolicyError>> {
+    ) -> fulgurite_model::Result<Result<(), PolicyError>> {
         let cancelled = || Ok(Err(PolicyError::Unavailable("the call was cancelled".to_owned())));
         let mut logits = Vec::new();
-        while state.len() < job.prompt.len() {
+        while slots.length(slot) < job.prompt.len() {
             if job.answer.is_closed() {
                 return cancelled();
             }
-            let rest = job.prompt.get(state.len()..).unwrap_or_default();
+            let rest = job.prompt.get(slots.length(slot)..).unwrap_or_default();
             let part = rest.get(..self.options.prefill.max(1)).unwrap_or(rest);
-            let hidden = self.model.forward(&Batch::following(state, part), state)?;
-            if state.len() == job.prompt.len() {
+            let hidden = self.model.forward(&Batch::following(slots, slot, part), slots)?;
+            if slots.length(slot) == job.prompt.len() {
                 logits = self.last_logits(&hidden)?;
             }
         }
@@ -184,7 +187,9 @@ impl Engine {
         let maximum = room.min(job.sampling.max_tokens as usize);
         loop {
             let Some(choice) = choose(&logits, job.sampling.temperature, &mut random) else {
-                candle_core::bail!("the model computes numbers that are none")
+                return Err(fulgurite_model::Error::Msg(
+                    "the model computes numbers that are none".to_owned(),
+                ));
             };
             reply.response.push(choice.token);
             reply.log_probabilities.push(choice.log_probability);
@@ -199,14 +204,15 @@ impl Engine {
             if job.answer.is_closed() {
                 return cancelled();
             }
-            let hidden = self.model.forward(&Batch::following(state, &[choice.token]), state)?;
+            let hidden =
+                self.model.forward(&Batch::following(slots, slot, &[choice.token]), slots)?;
             logits = self.last_logits(&hidden)?;
         }
     }
 
-    fn last_logits(&self, hidden: &Tensor) -> candle_core::Result<Vec<f32>> {
-        let (_, tokens, _) = hidden.dims3()?;
-        let last = hidden.narrow(1, tokens - 1, 1)?.flatten_all()?.unsqueeze(0)?;
+    fn last_logits(&self, hidden: &Tensor) -> fulgurite_model::Result<Vec<f32>> {
+        let (tokens, _) = hidden.dims2()?;
+        let last = hidden.narrow(0, tokens - 1, 1)?;
         self.model.logits(&last)?.flatten_all()?.to_vec1()
     }
 

@@ -1,7 +1,8 @@
 //! The tokenizer that a GGUF file carries.
 
+use fulgurite_model::{GgufFile, ModelError};
+
 use super::{Kind, Table, Tokenizer, special_kind, words::Words};
-use crate::gguf::{GgufFile, ModelError};
 
 impl Tokenizer {
     /// The tokenizer in a GGUF file.

@@ -21,13 +21,13 @@ use std::{
     path::Path,
 };
 
+use fulgurite_model::{GgufFile, ModelError};
 use regex::Regex;
 use tokenizers::models::bpe::{BPE, Vocab};
 
 pub(crate) use self::bytes::BYTE_TEMPLATE;
 pub use self::folder::ModelFolder;
 use self::words::Words;
-use crate::gguf::{GgufFile, ModelError};
 
 /// The most tokens of a vocabulary.
 const MAXIMUM_TOKENS: usize = 1 << 20;

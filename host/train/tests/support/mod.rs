@@ -153,8 +153,9 @@ impl Learner for Table {
         Ok(())
     }
 
-    fn clear_gradients(&mut self) {
+    fn clear_gradients(&mut self) -> Result<(), LearnerError> {
         self.gradients.fill(0.0);
+        Ok(())
     }
 }
 
