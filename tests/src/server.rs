@@ -1,7 +1,7 @@
 //! A small OpenAI-compatible server that answers as a test wants: late, wrong, in half.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,

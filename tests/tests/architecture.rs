@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, process::Command};
 
 /// Which room may name which. Everything may name `trace`.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
