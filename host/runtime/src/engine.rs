@@ -81,7 +81,7 @@ impl Engine {
     pub(crate) fn new(plan: Plan) -> Result<Self, EngineError> {
         let pooled = match plan.layout {
             Layout::OnDemand => Err("address space is short".to_owned()),
-            _ => pooled(plan).map_err(|error| format!("{error:#}")),
+            Layout::Wide | Layout::Narrow => pooled(plan).map_err(|error| format!("{error:#}")),
         };
         let (wasm, plan, fallback) = match pooled {
             Ok(wasm) => (wasm, plan, None),

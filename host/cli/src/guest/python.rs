@@ -31,6 +31,7 @@ const START: &str =
 
 /// The module that the component is made of.
 const ENTRY: &str = "fulgurite_entry";
+const ENTRY_FILE: &str = "fulgurite_entry.py";
 
 /// `pyproject.toml`, as far as it matters here.
 #[derive(Debug, Deserialize)]
@@ -145,7 +146,7 @@ pub(super) fn build(folder: &Path, output: Option<&Path>, tools: &Path) -> Resul
         ["wit", "sdk", "entry", "bindings", "no-packages"].map(|name| build.join(name));
     lay_down(&contract, embedded::CONTRACT)?;
     lay_down(&sdk, embedded::PYTHON)?;
-    lay_down(&entry, &[(&format!("{ENTRY}.py"), &entry_module(plugin))])?;
+    lay_down(&entry, &[(ENTRY_FILE, entry_module(plugin).as_str())])?;
     // The builder adds the packages of the virtual environment it finds; here it finds an empty one.
     lay_down(&nothing, &[("lib/site-packages/README", "Empty on purpose.\n")])?;
     let dependencies =
