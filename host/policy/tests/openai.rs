@@ -52,10 +52,12 @@ async fn answering(answer: ResponseTemplate) -> MockServer {
 }
 
 #[tokio::test]
-async fn a_check_connects_without_a_request_and_names_what_is_not_there() {
+async fn a_check_asks_for_no_completion_and_names_what_is_not_there() {
     let server = answering(ResponseTemplate::new(200)).await;
     client(&server.uri(), OpenAiOptions::default()).check().await.unwrap();
-    assert!(server.received_requests().await.unwrap().is_empty());
+    let received = server.received_requests().await.unwrap();
+    let asked: Vec<_> = received.iter().map(|request| request.url.path()).collect();
+    assert_eq!(asked, ["/v1/models"]);
     // A port that was free a moment ago.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

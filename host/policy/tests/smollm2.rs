@@ -140,7 +140,8 @@ fn stored_weights_come_near_and_do_not_depend_on_the_cut() {
     let rows = all_logits(&model, ids, 64);
     for Row { position, ids, logits } in &GOLDEN.logits {
         let difference = (rows[*position][ids[0]] - logits[0]).abs();
-        assert!(difference < 1.0, "{position}: {difference}");
+        // Logits are around 20 here; activations rounded to 8 bits move them by up to 1.5.
+        assert!(difference < 2.0, "{position}: {difference}");
     }
     for part in [1, 7] {
         let cut = all_logits(&model, &ids[..12], part);
