@@ -79,7 +79,7 @@ fn a_component_of_another_contract_version_is_told_which_one_is_served() {
             if entry.file_type().unwrap().is_file() {
                 let text = std::fs::read_to_string(entry.path()).unwrap();
                 let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
-                let text = text.replace("plugin@0.1.0", "plugin@9.0.0");
+                let text = text.replace("@0.1.0", "@9.0.0");
                 project.write(&name, text);
             }
         }

@@ -46,7 +46,7 @@ fn harnesses() -> Vec<Deed> {
         ("stderr", json!({ "size": 8 << 20 }), "completed"),
         ("events", json!({ "count": 20_000, "size": 100 }), "completed"),
         ("metrics", json!({ "count": 20_000 }), "completed"),
-        ("conversations", json!({ "count": 20_000 }), "completed"),
+        ("conversations", json!({ "count": 20_000 }), "out-of-memory"),
         ("abandon", json!({ "count": 20 }), "completed"),
         ("open-files", json!({ "count": 1_000_000 }), "completed"),
         ("many-files", json!({ "count": 1_000_000 }), "completed"),

@@ -172,7 +172,7 @@ impl Attempt<'_> {
             () = self.cancellation.cancelled() => {
                 // Calls that wait for the policy answer at once; the harness has its grace.
                 session.cancel();
-                running.await
+                stopped(running.await)
             }
         };
         ending.kind = judged(ending.kind, &session, self.cancellation);
@@ -241,6 +241,20 @@ impl Attempt<'_> {
             }
             Err((reward, failure)) => Ok(refused(&reward, &failure)),
         }
+    }
+}
+
+/// The ending of a harness that was under way when the run was stopped. Whatever it made of the
+/// calls that were refused to it since then is no result.
+fn stopped(ending: Ending) -> Ending {
+    match ending.kind {
+        FailureKind::Completed => Ending {
+            kind: FailureKind::Cancelled,
+            outcome: None,
+            message: Some("the run was stopped".to_owned()),
+            ..ending
+        },
+        _ => ending,
     }
 }
 
