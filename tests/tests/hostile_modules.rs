@@ -33,8 +33,8 @@ fn modules_that_cannot_even_be_described_are_refused_with_their_kind() {
     let project = Project::new();
     for (name, words) in [
         ("huge-memory", &["out-of-memory", "memory-bytes"][..]),
-        ("many-memories", &["out-of-memory", "memories"]),
-        ("many-tables", &["out-of-memory", "tables"]),
+        ("many-memories", &["out-of-memory", "memory count"]),
+        ("many-tables", &["out-of-memory", "table count"]),
         ("loop-at-start", &["out-of-fuel"]),
         ("import-in-describe", &["describe", "import"]),
     ] {
