@@ -18,8 +18,9 @@ fn probe(project: &Project, deed: &str, more: &[&str]) -> (Episode, i32) {
     let tasks = project.tasks(&[json!({
         "id": "t", "input": "say 1", "grading": { "answer": "1" },
         "workspace": { "files": { "a.txt": "a\n" } },
-        "references": { "python-probe": ["1", "1"] },
     })]);
+    let script = project.write("script.jsonl", json!({ "text": "1" }).to_string());
+    let policy = format!("script:{}", script.display());
     let (harness, reward) = (component("python-probe"), component("exact-match"));
     let config = json!({ "do": deed }).to_string();
     let mut arguments = vec![
@@ -32,7 +33,7 @@ fn probe(project: &Project, deed: &str, more: &[&str]) -> (Episode, i32) {
         "--tasks",
         tasks.to_str().unwrap(),
         "--policy",
-        "oracle",
+        &policy,
     ];
     arguments.extend(more);
     let (_, code) = project.run(&arguments);
@@ -110,7 +111,7 @@ fn conversations_commands_files_and_notes_work() {
     let (episode, code) = probe(&project, "parallel", &[]);
     assert_eq!((answer(&episode), code), ("1 1", 0), "{episode:#?}");
     let (episode, code) = probe(&project, "capabilities", &["--limit", "turns=7"]);
-    assert_eq!((answer(&episode), code), ("by python 7 False", 0), "{episode:#?}");
+    assert_eq!((answer(&episode), code), ("by python 7 True", 0), "{episode:#?}");
     assert_eq!(episode.at("/changes/0/path"), Some(&json!("made.txt")));
     assert_eq!(episode.with("seen"), 1, "{episode:#?}");
     let (episode, _) = probe(&project, "printing", &[]);
