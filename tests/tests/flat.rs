@@ -60,7 +60,7 @@ fn harnesses() -> Vec<Deed> {
         ("bad-utf8", json!({}), "trap"),
         ("bad-pointer", json!({}), "trap"),
         ("huge-message", json!({ "size": 12 << 20 }), "out-of-memory"),
-        ("huge-answer", json!({ "size": 12 << 20 }), "completed"),
+        ("huge-answer", json!({ "size": 12 << 20 }), "out-of-memory"),
         ("odd-answer", json!({}), "completed"),
         ("panic", json!({}), "trap"),
         ("until-error", json!({}), "completed"),

@@ -109,7 +109,9 @@ fn a_newer_plugin_of_the_registry_waits_until_it_is_pinned() {
 #[test]
 fn a_run_of_a_file_goes_on_with_what_the_file_was() {
     let project = Project::new();
-    let bytes = std::fs::read(component("solve")).unwrap();
+    let mut bytes = std::fs::read(component("solve")).unwrap();
+    // A section of its own, so that no registered component is the same.
+    bytes.extend([0, 5, 4, b'm', b'i', b'n', b'e']);
     let file = project.write("mine.wasm", &bytes);
     let tasks = project.plain_tasks(20);
     let script = project.write("slow.jsonl", json!({ "text": "1", "delay_ms": 200 }).to_string());

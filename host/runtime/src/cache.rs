@@ -199,7 +199,7 @@ impl Cache {
             files.push((!is_stale, used, metadata.len(), path));
         }
         // The stale ones last, before them those that were not used for long.
-        files.sort_by(|one, other| (other.0, other.1).cmp(&(one.0, one.1)));
+        files.sort_by_key(|file| std::cmp::Reverse((file.0, file.1)));
         let mut pruned = Pruned::default();
         for (is_fresh, _, bytes, path) in files {
             let is_kept = keep == Some(&path)

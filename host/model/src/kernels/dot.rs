@@ -112,6 +112,10 @@ fn product(
     // what the machine does beside this.
     let part = outputs.div_ceil(threads * 4).next_multiple_of(COLUMNS);
     (0..outputs.div_ceil(part)).into_par_iter().for_each(|number| {
+        #[allow(
+            clippy::redundant_locals,
+            reason = "takes the whole: its pointer alone is not Send"
+        )]
         let target = target;
         let (start, end) = (number * part, ((number + 1) * part).min(outputs));
         // SAFETY: the shapes were checked; each part writes its own columns.

@@ -152,6 +152,10 @@ fn multiply(
             (0..blocks * groups).into_par_iter().with_max_len(1).for_each_init(
                 Vec::new,
                 |scratch, task| {
+                    #[allow(
+                        clippy::redundant_locals,
+                        reason = "takes the whole: its pointer alone is not Send"
+                    )]
                     let target = target;
                     let (first, group_number) = (task / groups * BLOCK, task % groups);
                     let height = BLOCK.min(rows - first);

@@ -65,7 +65,7 @@ fn sum_of(left: &[f32], right: &[f32], term: impl Fn(f32, f32, f32) -> f32) -> f
 
 #[inline(always)]
 fn dot_body<const FUSED: bool>(left: &[f32], right: &[f32]) -> f32 {
-    sum_of(left, right, |left, right, sum| fused::<FUSED>(left, right, sum))
+    sum_of(left, right, fused::<FUSED>)
 }
 framed!(
     /// Σ left · right.
