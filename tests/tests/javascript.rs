@@ -3,6 +3,7 @@
 use fulgurite_tests::Project;
 
 #[test]
+#[ignore = "fetches from npm and takes minutes: cargo xtask test -- --ignored"]
 fn a_new_harness_and_a_new_reward_in_javascript_build_and_run() {
     if std::process::Command::new("npm").arg("--version").output().is_err() {
         eprintln!("npm is not installed: plugins in JavaScript are not tested");
