@@ -7,7 +7,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
-    ("fulgurite-policy", &["trace"]),
+    ("fulgurite-model", &["trace"]),
+    ("fulgurite-policy", &["model", "trace"]),
     ("fulgurite-registry", &["trace"]),
     ("fulgurite-runtime", &["trace"]),
     ("fulgurite-sandbox", &["trace"]),
@@ -20,7 +21,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 const OWNED: [(&str, &str); 4] = [
     ("rusqlite", "fulgurite-trace"),
     ("wasmtime", "fulgurite-runtime"),
-    ("candle-core", "fulgurite-policy"),
+    ("candle-core", "fulgurite-model"),
     ("brush-parser", "fulgurite-sandbox"),
 ];
 

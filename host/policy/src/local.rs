@@ -3,14 +3,13 @@
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
+use fulgurite_model::{GgufFile, Llama, Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     ChatFormat, Chunk, ModelError, Policy, PolicyError, PolicyInfo, PolicyReply, Prompt,
     ReplyRequest, TemplateFormat, Tokenizer,
     engine::{Engine, EngineOptions, Job},
-    gguf::GgufFile,
-    model::{Llama, Weights},
 };
 
 /// The context length unless another is asked for; the keys and values of more tokens take

@@ -11,7 +11,7 @@ use fulgurite_policy::{GgufOptions, GgufPolicy};
 use proptest::prelude::*;
 
 fn good() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny-llama.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/tiny-llama.gguf");
     std::fs::read(path).unwrap()
 }
 

@@ -12,10 +12,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use fulgurite_model::{Batch, KvState, Llama};
 use fulgurite_policy::{
     CallKey, ChatFormat, GgufOptions, GgufPolicy, Policy, Prompt, ReplyRequest, Sampling,
     TemplateFormat, Tokenizer, Weights,
-    model::{Batch, KvState, Llama},
 };
 use fulgurite_trace::{FinishReason, Message, Role};
 

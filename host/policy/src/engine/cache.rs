@@ -1,8 +1,6 @@
 //! Keys and values of finished calls, for the turns that follow.
 
-use candle_core::Result;
-
-use crate::model::KvState;
+use fulgurite_model::{KvState, Result};
 
 struct Entry {
     tokens: Vec<u32>,

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use candle_core::Tensor;
+use fulgurite_model::{Batch, KvState, Llama, Tensor};
 use fulgurite_trace::{FinishReason, Usage, VersionSpan};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -22,9 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::{cache::PrefixCache, sampler::choose, text::ReplyText};
 use crate::{
     Chunk, PolicyError, PolicyReply, SampledReply, Sampling, TemplateFormat, Tokenizer,
-    chunks::ChunkSender,
-    fixed::natural_finish,
-    model::{Batch, KvState, Llama},
+    chunks::ChunkSender, fixed::natural_finish,
 };
 
 /// The most stop strings of a call, and the longest.
@@ -106,7 +104,7 @@ impl Engine {
 
     fn run(&self, job: &mut Job, cache: &mut PrefixCache) -> Result<PolicyReply, PolicyError> {
         self.check(&job.prompt, &job.sampling)?;
-        let computed = |error: candle_core::Error| {
+        let computed = |error: fulgurite_model::Error| {
             let text = error.to_string();
             PolicyError::Internal(text.lines().next().unwrap_or_default().to_owned())
         };
@@ -165,7 +163,7 @@ impl Engine {
         job: &Job,
         state: &mut KvState,
         reply: &mut Generation,
-    ) -> candle_core::Result<Result<(), PolicyError>> {
+    ) -> fulgurite_model::Result<Result<(), PolicyError>> {
         let cancelled = || Ok(Err(PolicyError::Unavailable("the call was cancelled".to_owned())));
         let mut logits = Vec::new();
         while state.len() < job.prompt.len() {
@@ -184,7 +182,9 @@ impl Engine {
         let maximum = room.min(job.sampling.max_tokens as usize);
         loop {
             let Some(choice) = choose(&logits, job.sampling.temperature, &mut random) else {
-                candle_core::bail!("the model computes numbers that are none")
+                return Err(fulgurite_model::Error::Msg(
+                    "the model computes numbers that are none".to_owned(),
+                ));
             };
             reply.response.push(choice.token);
             reply.log_probabilities.push(choice.log_probability);
@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    fn last_logits(&self, hidden: &Tensor) -> candle_core::Result<Vec<f32>> {
+    fn last_logits(&self, hidden: &Tensor) -> fulgurite_model::Result<Vec<f32>> {
         let (_, tokens, _) = hidden.dims3()?;
         let last = hidden.narrow(1, tokens - 1, 1)?.flatten_all()?.unsqueeze(0)?;
         self.model.logits(&last)?.flatten_all()?.to_vec1()

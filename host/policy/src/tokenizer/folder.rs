@@ -16,7 +16,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{Table, Tokenizer, special_kind, words::Words};
-use crate::gguf::ModelError;
+use fulgurite_model::ModelError;
 
 /// The largest `tokenizer.json`; vocabularies of 256,000 tokens take 34 MB.
 const MAXIMUM_TOKENIZER: u64 = 128 << 20;

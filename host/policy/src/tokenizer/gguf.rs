@@ -1,7 +1,7 @@
 //! The tokenizer that a GGUF file carries.
 
 use super::{Kind, Table, Tokenizer, special_kind, words::Words};
-use crate::gguf::{GgufFile, ModelError};
+use fulgurite_model::{GgufFile, ModelError};
 
 impl Tokenizer {
     /// The tokenizer in a GGUF file.

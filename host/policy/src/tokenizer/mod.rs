@@ -27,7 +27,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 pub(crate) use self::bytes::BYTE_TEMPLATE;
 pub use self::folder::ModelFolder;
 use self::words::Words;
-use crate::gguf::{GgufFile, ModelError};
+use fulgurite_model::{GgufFile, ModelError};
 
 /// The most tokens of a vocabulary.
 const MAXIMUM_TOKENS: usize = 1 << 20;

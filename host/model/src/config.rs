@@ -29,7 +29,7 @@ pub struct LlamaConfig {
 
 impl LlamaConfig {
     /// The shape that a GGUF file declares.
-    pub(crate) fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
+    pub fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
         let architecture = file.text("general.architecture").unwrap_or("none");
         if architecture != "llama" {
             return Err(file.error(format!(

@@ -38,7 +38,8 @@ pub struct ModelError {
 }
 
 /// An open GGUF file.
-pub(crate) struct GgufFile {
+#[derive(Debug)]
+pub struct GgufFile {
     path: PathBuf,
     file: File,
     length: u64,
@@ -47,7 +48,7 @@ pub(crate) struct GgufFile {
 
 impl GgufFile {
     /// Opens a file and reads its header.
-    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
         let fail = |reason: String| ModelError { path: path.to_owned(), reason };
         let mut file =
             File::open(path).map_err(|error| fail(format!("cannot be opened: {error}")))?;
@@ -69,12 +70,12 @@ impl GgufFile {
     }
 
     /// An error about this file.
-    pub(crate) fn error(&self, reason: impl Into<String>) -> ModelError {
+    pub fn error(&self, reason: impl Into<String>) -> ModelError {
         ModelError { path: self.path.clone(), reason: reason.into() }
     }
 
     /// The digest of the whole file.
-    pub(crate) fn digest(&mut self) -> Result<Digest, ModelError> {
+    pub fn digest(&mut self) -> Result<Digest, ModelError> {
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 20];
         let mut read = |file: &mut File| {
@@ -92,17 +93,17 @@ impl GgufFile {
     }
 
     /// The names of all tensors.
-    pub(crate) fn tensor_names(&self) -> impl Iterator<Item = &str> {
+    pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
         self.content.tensor_infos.keys().map(String::as_str)
     }
 
     /// Whether there is a tensor of this name.
-    pub(crate) fn has_tensor(&self, name: &str) -> bool {
+    pub fn has_tensor(&self, name: &str) -> bool {
         self.content.tensor_infos.contains_key(name)
     }
 
     /// The tensor of this name, which must have this shape (rows first).
-    pub(crate) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, ModelError> {
+    pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, ModelError> {
         let Some(info) = self.content.tensor_infos.get(name) else {
             return Err(self.error(format!("the tensor `{name}` is missing")));
         };
@@ -150,7 +151,7 @@ impl GgufFile {
     }
 
     /// A text.
-    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+    pub fn text(&self, key: &str) -> Option<&str> {
         match self.value(key) {
             Some(gguf_file::Value::String(text)) => Some(text),
             _ => None,
@@ -158,7 +159,7 @@ impl GgufFile {
     }
 
     /// A whole number that is not negative, of any width.
-    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+    pub fn number(&self, key: &str) -> Option<u64> {
         match *self.value(key)? {
             gguf_file::Value::I8(value) => u64::try_from(value).ok(),
             gguf_file::Value::I16(value) => u64::try_from(value).ok(),
@@ -169,7 +170,7 @@ impl GgufFile {
     }
 
     /// A number with a fraction.
-    pub(crate) fn fraction(&self, key: &str) -> Option<f64> {
+    pub fn fraction(&self, key: &str) -> Option<f64> {
         match *self.value(key)? {
             gguf_file::Value::F32(value) => Some(f64::from(value)),
             gguf_file::Value::F64(value) => Some(value),
@@ -178,12 +179,12 @@ impl GgufFile {
     }
 
     /// A switch.
-    pub(crate) fn switch(&self, key: &str) -> Option<bool> {
+    pub fn switch(&self, key: &str) -> Option<bool> {
         self.value(key)?.to_bool().ok()
     }
 
     /// A list of texts.
-    pub(crate) fn texts(&self, key: &str) -> Option<Vec<&str>> {
+    pub fn texts(&self, key: &str) -> Option<Vec<&str>> {
         self.value(key)?
             .to_vec()
             .ok()?
@@ -196,7 +197,7 @@ impl GgufFile {
     }
 
     /// A list of whole numbers.
-    pub(crate) fn numbers(&self, key: &str) -> Option<Vec<i64>> {
+    pub fn numbers(&self, key: &str) -> Option<Vec<i64>> {
         self.value(key)?
             .to_vec()
             .ok()?

@@ -12,13 +12,17 @@
 
 mod attention;
 mod config;
+mod gguf;
 mod linear;
 mod llama;
 mod load;
 mod state;
 
 pub use attention::Visible;
+/// What computing on tensors gives and how it fails.
+pub use candle_core::{Error, Result, Tensor};
 pub use config::LlamaConfig;
+pub use gguf::{GgufFile, ModelError};
 pub use linear::Weights;
 pub use llama::{Batch, Llama};
 pub use state::KvState;

@@ -4,26 +4,26 @@ use std::collections::HashSet;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::{Weights, linear::Matrix};
 use crate::gguf::{GgufFile, ModelError};
+use crate::{Weights, linear::Matrix};
 
 /// Loads tensors and remembers which.
-pub(super) struct Loader<'a> {
+pub(crate) struct Loader<'a> {
     file: &'a mut GgufFile,
     form: Weights,
     loaded: HashSet<String>,
 }
 
 impl<'a> Loader<'a> {
-    pub(super) fn new(file: &'a mut GgufFile, form: Weights) -> Self {
+    pub(crate) fn new(file: &'a mut GgufFile, form: Weights) -> Self {
         Self { file, form, loaded: HashSet::new() }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.file.has_tensor(name)
     }
 
-    pub(super) fn matrix(
+    pub(crate) fn matrix(
         &mut self,
         name: &str,
         rows: usize,
@@ -34,7 +34,7 @@ impl<'a> Loader<'a> {
         Matrix::new(tensor, self.form).map_err(|error| self.unusable(name, &error))
     }
 
-    pub(super) fn vector(&mut self, name: &str, length: usize) -> Result<Tensor, ModelError> {
+    pub(crate) fn vector(&mut self, name: &str, length: usize) -> Result<Tensor, ModelError> {
         self.loaded.insert(name.to_owned());
         self.file
             .tensor(name, &[length])?
@@ -43,7 +43,7 @@ impl<'a> Loader<'a> {
             .map_err(|error| self.unusable(name, &error))
     }
 
-    pub(super) fn numbers(&mut self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
+    pub(crate) fn numbers(&mut self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
         let vector = self.vector(name, length)?;
         vector.to_vec1().map_err(|error| self.unusable(name, &error))
     }
@@ -53,7 +53,7 @@ impl<'a> Loader<'a> {
     }
 
     /// A tensor that is not used would be a part of the model that is missing.
-    pub(super) fn nothing_left(&self) -> Result<(), ModelError> {
+    pub(crate) fn nothing_left(&self) -> Result<(), ModelError> {
         match self.file.tensor_names().find(|name| !self.loaded.contains(*name)) {
             None => Ok(()),
             Some(name) => Err(self.file.error(format!(

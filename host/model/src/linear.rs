@@ -21,13 +21,13 @@ pub enum Weights {
 
 /// A matrix of shape (out, in).
 #[derive(Debug, Clone)]
-pub(super) enum Matrix {
+pub(crate) enum Matrix {
     Quantised(Arc<QTensor>, QMatMul),
     Plain(Tensor),
 }
 
 impl Matrix {
-    pub(super) fn new(tensor: QTensor, form: Weights) -> Result<Self> {
+    pub(crate) fn new(tensor: QTensor, form: Weights) -> Result<Self> {
         let plain = matches!(tensor.dtype(), GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
         if plain || form == Weights::Plain {
             return Ok(Self::Plain(tensor.dequantize(&Device::Cpu)?.to_dtype(DType::F32)?));
@@ -44,7 +44,7 @@ impl Matrix {
     }
 
     /// (rows, in) → (rows, out).
-    pub(super) fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+    pub(crate) fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         match self {
             Self::Quantised(_, product) => product.forward(rows),
             Self::Plain(matrix) => rows.matmul(&matrix.t()?),
@@ -52,7 +52,7 @@ impl Matrix {
     }
 
     /// The rows of these numbers: (n) → (n, in).
-    pub(super) fn rows(&self, numbers: &Tensor) -> Result<Tensor> {
+    pub(crate) fn rows(&self, numbers: &Tensor) -> Result<Tensor> {
         match self {
             Self::Quantised(tensor, _) => tensor.embedding(numbers),
             Self::Plain(matrix) => matrix.index_select(numbers, 0),

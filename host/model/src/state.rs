@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::LlamaConfig;
+use crate::LlamaConfig;
 
 /// Buffers grow by this many tokens.
 const STEP: usize = 256;
@@ -86,7 +86,7 @@ impl KvState {
     }
 
     /// Makes room for `more` slots behind those in use.
-    pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<()> {
         let needed = self.length + more;
         if needed <= self.capacity {
             return Ok(());
@@ -105,7 +105,7 @@ impl KvState {
 
     /// Writes a layer's keys and values (batch, key-value heads, tokens, head) behind the slots
     /// in use, and gives the layer's whole buffers.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         layer: usize,
         keys: &Tensor,
@@ -120,7 +120,7 @@ impl KvState {
     }
 
     /// Takes the slots just written into use.
-    pub(super) fn advance(&mut self, tokens: usize) {
+    pub(crate) fn advance(&mut self, tokens: usize) {
         self.length += tokens;
     }
 }

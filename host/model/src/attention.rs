@@ -20,7 +20,7 @@ pub type Visible = Vec<Range<usize>>;
 ///
 /// `queries` is (batch, heads, tokens, head); `keys` and `values` are (batch, key-value heads,
 /// slots, head); the result is (batch, tokens, heads · head).
-pub(super) fn attention(
+pub(crate) fn attention(
     queries: &Tensor,
     keys: &Tensor,
     values: &Tensor,

@@ -8,10 +8,10 @@ use candle_nn::{
     rotary_emb::rope_i,
 };
 
-use super::{
+use crate::gguf::{GgufFile, ModelError};
+use crate::{
     KvState, LlamaConfig, Visible, Weights, attention::attention, linear::Matrix, load::Loader,
 };
-use crate::gguf::{GgufFile, ModelError};
 
 /// Tokens to run through a model: `batch` sequences side by side, equally many tokens of each.
 #[derive(Debug, Clone)]
@@ -69,10 +69,7 @@ impl Llama {
     }
 
     /// Loads the weights of a GGUF file.
-    pub(crate) fn of_gguf(
-        file: &mut GgufFile,
-        form: Weights,
-    ) -> std::result::Result<Self, ModelError> {
+    pub fn of_gguf(file: &mut GgufFile, form: Weights) -> std::result::Result<Self, ModelError> {
         let config = LlamaConfig::of_gguf(file)?;
         let (hidden, head) = (config.hidden, config.head);
         let (queries, keys) = (config.heads * head, config.key_value_heads * head);
