@@ -22,10 +22,12 @@ mod tokenizer;
 mod tool_calls;
 
 pub use chat::{TemplateFormat, keep_known};
-pub use engine::EngineOptions;
+pub use engine::{
+    BrokenWeights, EngineError, EngineOptions, EngineStatistics, Interrupted, Paused,
+};
 pub use fixed::{Constant, FixedReply, Gate};
 pub use fulgurite_model::{ModelError, Weights};
-pub use local::{GgufOptions, GgufPolicy};
+pub use local::{LocalModel, LocalPolicy};
 pub use open::{OpenContext, OpenError, open};
 pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
 pub use oracle::Oracle;

@@ -12,10 +12,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use fulgurite_model::{Batch, KvState, Llama};
+use fulgurite_model::{Batch, KvSlots, Model};
 use fulgurite_policy::{
-    CallKey, ChatFormat, GgufOptions, GgufPolicy, Policy, Prompt, ReplyRequest, Sampling,
-    TemplateFormat, Tokenizer, Weights,
+    CallKey, ChatFormat, EngineOptions, LocalModel, LocalPolicy, Policy, Prompt, ReplyRequest,
+    Sampling, TemplateFormat, Tokenizer, Weights,
 };
 use fulgurite_trace::{FinishReason, Message, Role};
 
@@ -74,12 +74,12 @@ static GOLDEN: LazyLock<Golden> = LazyLock::new(|| {
 static TOKENIZER: LazyLock<Arc<Tokenizer>> =
     LazyLock::new(|| Arc::new(Tokenizer::open(&file()).unwrap()));
 
-fn all_logits(model: &Llama, ids: &[u32], part: usize) -> Vec<Vec<f32>> {
-    let mut state = KvState::new(model.config(), 1).unwrap();
+fn all_logits(model: &Model, ids: &[u32], part: usize) -> Vec<Vec<f32>> {
+    let mut slots = KvSlots::new(model.config(), 1, 512).unwrap();
     let mut rows = Vec::new();
     for part in ids.chunks(part) {
-        let hidden = model.forward(&Batch::following(&state, part), &mut state).unwrap();
-        let logits = model.logits(&hidden).unwrap().squeeze(0).unwrap();
+        let hidden = model.forward(&Batch::following(&slots, 0, part), &mut slots).unwrap();
+        let logits = model.logits(&hidden).unwrap();
         rows.extend(logits.to_vec2::<f32>().unwrap());
     }
     rows
@@ -122,7 +122,7 @@ fn template() -> String {
 
 #[test]
 fn plain_weights_give_the_logits_of_transformers() {
-    let model = Llama::open(&file(), Weights::Plain).unwrap();
+    let model = Model::open_gguf(&file(), Weights::Plain).unwrap();
     let rows = all_logits(&model, &GOLDEN.conversations[0].ids, 64);
     for Row { position, ids, logits } in &GOLDEN.logits {
         for (id, logit) in ids.iter().zip(logits) {
@@ -135,7 +135,7 @@ fn plain_weights_give_the_logits_of_transformers() {
 
 #[test]
 fn stored_weights_come_near_and_do_not_depend_on_the_cut() {
-    let model = Llama::open(&file(), Weights::Stored).unwrap();
+    let model = Model::open_gguf(&file(), Weights::Stored).unwrap();
     let ids = &GOLDEN.conversations[0].ids;
     let rows = all_logits(&model, ids, 64);
     for Row { position, ids, logits } in &GOLDEN.logits {
@@ -150,7 +150,8 @@ fn stored_weights_come_near_and_do_not_depend_on_the_cut() {
 
 #[tokio::test]
 async fn it_replies_and_goes_on_with_the_conversation() {
-    let policy = GgufPolicy::open(&file(), GgufOptions::default()).unwrap();
+    let model = LocalModel::gguf(&file(), Weights::default()).unwrap();
+    let policy = LocalPolicy::new(model, EngineOptions::default()).unwrap();
     assert!(policy.info().name.starts_with("gguf:SmolLM2-135M-Instruct.Q4_1@b179c9523d0e"));
     assert_eq!(policy.info().context_length, Some(8192));
     let format = policy.chat_format().unwrap();
@@ -165,7 +166,7 @@ async fn it_replies_and_goes_on_with_the_conversation() {
         },
         prompt: Prompt::Tokens(prompt.into()),
         tools: Arc::from([]),
-        sampling: Sampling { max_tokens: maximum, temperature: 0.0, stop: vec![], seed: 0 },
+        sampling: Sampling { max_tokens: maximum, temperature: 0.0, ..Default::default() },
     };
     let question = Message::text(Role::User, "Write a function that adds two numbers.");
     let prompt = format.render(&[question], &[]).unwrap();
