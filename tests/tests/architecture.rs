@@ -7,7 +7,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
-    ("fulgurite-model", &["trace"]),
+    ("fulgurite-model", &[]),
     ("fulgurite-policy", &["model", "trace"]),
     ("fulgurite-registry", &["trace"]),
     ("fulgurite-runtime", &["trace"]),

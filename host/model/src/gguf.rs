@@ -15,8 +15,7 @@ use candle_core::{
     Device,
     quantized::{GgmlDType, QTensor, gguf_file},
 };
-use fulgurite_trace::Digest;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest, Sha256};
 
 /// The largest header: metadata, vocabulary and merges, and the list of tensors. Vocabularies of
 /// 256,000 tokens take about 10 MiB.
@@ -74,8 +73,8 @@ impl GgufFile {
         ModelError { path: self.path.clone(), reason: reason.into() }
     }
 
-    /// The digest of the whole file.
-    pub fn digest(&mut self) -> Result<Digest, ModelError> {
+    /// SHA-256 of the whole file.
+    pub fn digest(&mut self) -> Result<[u8; 32], ModelError> {
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 20];
         let mut read = |file: &mut File| {
@@ -89,7 +88,7 @@ impl GgufFile {
             }
         };
         read(&mut self.file).map_err(|error: std::io::Error| self.error(error.to_string()))?;
-        Ok(Digest::from_bytes(hash.finalize().into()))
+        Ok(hash.finalize().into())
     }
 
     /// The names of all tensors.

@@ -1,28 +1,38 @@
-//! Our own model: the llama family on candle's tensors.
+//! The models themselves: configuration, weights, kernels, forward and backward.
 //!
-//! - **Explicit positions, explicit state.** [`Llama::forward`] is told the position of every
-//!   token and what each may look at ([`Batch`]), and works on a [`KvState`] that the caller
-//!   owns, so that batching, rewinding and forking are the caller's business.
-//! - **All positions.** [`Llama::forward`] gives the hidden state of every token;
-//!   [`Llama::logits`] turns any of them into logits.
-//! - **Weights as stored or plain** ([`Weights`]), named as in the checkpoint.
-//! - **f32** for norms, softmax, rotary embeddings and logits.
-//! - Kernels work on each row by itself. With quantised weights a token's numbers therefore do
-//!   not depend on how its sequence was cut into batches, so a cached prefix changes nothing.
+//! - **Families**: llama (Llama, SmolLM) and Qwen3 (dense), from safetensors
+//!   ([`Model::open_folder`]), GGUF ([`Model::open_gguf`]) or chance ([`Model::random`]).
+//! - **Ragged batches** ([`Batch`]): one pass takes any mixture of prompts and single tokens of
+//!   any sequences; keys and values live in [`KvSlots`] that the caller owns.
+//! - **All positions**: [`Model::forward`] gives the hidden state of every row,
+//!   [`Model::logits`] turns any of them into logits.
+//! - **One set of kernels** for sampling and training, f32 throughout. Instructions are chosen
+//!   when the program runs. With [`Precision::BatchInvariant`] a row's numbers never depend on
+//!   the other rows.
+//! - **Weights are shared and change in place**: an update is seen by whoever samples, without a
+//!   copy. Callers keep passes and updates apart.
 
-mod attention;
+mod batch;
 mod config;
 mod gguf;
+mod kernels;
+mod layer;
 mod linear;
-mod llama;
 mod load;
-mod state;
+mod lora;
+mod model;
+mod numbers;
+mod training;
 
-pub use attention::Visible;
+pub use batch::{Batch, KvSlots, Row};
 /// What computing on tensors gives and how it fails.
 pub use candle_core::{Error, Result, Tensor};
-pub use config::LlamaConfig;
+pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
 pub use gguf::{GgufFile, ModelError};
 pub use linear::Weights;
-pub use llama::{Batch, Llama};
-pub use state::KvState;
+pub use lora::LoraConfig;
+pub use model::{Model, Precision};
+pub use training::{
+    BackwardError, GradientError, Gradients, Packed, Target, TokenGradient, TokenScore,
+    TrainingMemory,
+};

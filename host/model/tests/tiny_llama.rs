@@ -8,14 +8,14 @@
 
 use std::path::{Path, PathBuf};
 
-use fulgurite_model::{Batch, KvState, Llama, Weights};
+use fulgurite_model::{Batch, KvSlots, Model, Precision, Row, Weights};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-fn model() -> Llama {
-    Llama::open(&golden("tiny-llama.gguf"), Weights::Stored).unwrap()
+fn model() -> Model {
+    Model::open_gguf(&golden("tiny-llama.gguf"), Weights::Stored).unwrap()
 }
 
 /// The ids whose logits are known.
@@ -34,15 +34,15 @@ fn expected_logits() -> Vec<Vec<f32>> {
 }
 
 /// Runs ids through the model in parts of these sizes, the last part taking the rest.
-fn logits(model: &Llama, ids: &[u32], parts: &[usize]) -> Vec<Vec<f32>> {
-    let mut state = KvState::new(model.config(), 1).unwrap();
+fn logits(model: &Model, ids: &[u32], parts: &[usize]) -> Vec<Vec<f32>> {
+    let mut slots = KvSlots::new(model.config(), 1, 64).unwrap();
     let mut rows = Vec::new();
     let mut rest = ids;
     for size in parts.iter().copied().chain([usize::MAX]) {
         let (part, behind) = rest.split_at(size.min(rest.len()));
         if !part.is_empty() {
-            let hidden = model.forward(&Batch::following(&state, part), &mut state).unwrap();
-            let part = model.logits(&hidden).unwrap().squeeze(0).unwrap();
+            let hidden = model.forward(&Batch::following(&slots, 0, part), &mut slots).unwrap();
+            let part = model.logits(&hidden).unwrap();
             rows.extend(part.to_vec2::<f32>().unwrap());
         }
         rest = behind;
@@ -73,67 +73,87 @@ fn however_a_sequence_is_cut_the_logits_are_the_same() {
     }
 }
 
-#[test]
-fn states_are_rewound_and_copied() {
-    let model = model();
-    let ids = ids();
-    let run = |state: &mut KvState, ids: &[u32]| {
-        let hidden = model.forward(&Batch::following(state, ids), state).unwrap();
-        model.logits(&hidden).unwrap().squeeze(0).unwrap().to_vec2::<f32>().unwrap()
-    };
-    let mut state = KvState::new(model.config(), 1).unwrap();
-    run(&mut state, &ids[..20]);
-    let mut fork = state.fork(12).unwrap();
-    run(&mut state, &[5, 6, 7]);
-    state.truncate(20);
-    let tail = run(&mut state, &ids[20..]);
-    assert!(difference(&tail, &expected_logits()[20..]) <= 2e-5);
-    assert_eq!(fork.len(), 12);
-    let tail = run(&mut fork, &ids[12..]);
-    assert!(difference(&tail, &expected_logits()[12..]) <= 2e-5);
-    assert!(state.bytes() > 0 && fork.bytes() <= state.bytes());
+/// The logits of a batch's rows.
+fn run(model: &Model, slots: &mut KvSlots, batch: &Batch) -> Vec<Vec<f32>> {
+    let hidden = model.forward(batch, slots).unwrap();
+    model.logits(&hidden).unwrap().to_vec2().unwrap()
 }
 
 #[test]
-fn sequences_side_by_side_with_padding_do_not_disturb_each_other() {
-    // The second sequence is 10 tokens shorter: its first 10 slots are padding that none sees.
-    let model = model();
-    let ids = ids();
-    let (long, short, padding) = (&ids[..30], &ids[..20], 10);
-    let mut state = KvState::new(model.config(), 2).unwrap();
-    let padded: Vec<u32> = std::iter::repeat_n(0, padding).chain(short.iter().copied()).collect();
-    let batch = Batch {
-        tokens: [long, &padded].concat(),
-        positions: (0..30).chain((0..30).map(|slot: u32| slot.saturating_sub(10))).collect(),
-        visible: (0..30)
-            .map(|slot| 0..slot + 1)
-            .chain(
-                (0..30).map(|slot| if slot < padding { slot..slot + 1 } else { padding..slot + 1 }),
-            )
-            .collect(),
-    };
-    let hidden = model.forward(&batch, &mut state).unwrap();
-    let logits = model.logits(&hidden).unwrap().to_vec3::<f32>().unwrap();
-    let expected = expected_logits();
-    assert!(difference(&logits[0], &expected[..30]) <= 2e-5);
-    assert!(difference(&logits[1][padding..], &expected[..20]) <= 2e-5);
+fn slots_are_rewound_and_copied() {
+    let (model, ids, expected) = (model(), ids(), expected_logits());
+    let mut slots = KvSlots::new(model.config(), 3, 64).unwrap();
+    let batch = Batch::following(&slots, 1, &ids[..20]);
+    run(&model, &mut slots, &batch);
+    slots.copy_prefix(1, 2, 12).unwrap();
+    let batch = Batch::following(&slots, 1, &[5, 6, 7]);
+    run(&model, &mut slots, &batch);
+    slots.truncate(1, 20);
+    assert_eq!([0, 1, 2].map(|slot| slots.length(slot)), [0, 20, 12]);
+    // Both go on in one batch, from where they are.
+    let mut batch = Batch::default();
+    batch.push(&slots, 2, &ids[12..]);
+    batch.push(&slots, 1, &ids[20..]);
+    let rows = run(&model, &mut slots, &batch);
+    let cut = ids.len() - 12;
+    assert!(difference(&rows[..cut], &expected[12..]) <= 2e-5);
+    assert!(difference(&rows[cut..], &expected[20..]) <= 2e-5);
+    assert_eq!(slots.bytes(), 3 * 64 * model.config().state_bytes_per_token());
+    assert!(slots.copy_prefix(0, 1, 1).is_err(), "slot 0 holds nothing");
+    assert!(slots.copy_prefix(1, 9, 1).is_err());
+}
+
+#[test]
+fn rows_of_many_slots_do_not_disturb_each_other() {
+    let (mut model, ids, expected) = (model(), ids(), expected_logits());
+    model.set_precision(Precision::BatchInvariant);
+    let alone = logits(&model, &ids, &[]);
+    let mut slots = KvSlots::new(model.config(), 5, 40).unwrap();
+    let mut known = vec![Vec::new(); 5];
+    // Each slot takes another number of tokens a step, some none.
+    for step in 0.. {
+        let mut batch = Batch::default();
+        for slot in 0..5u32 {
+            let at = slots.length(slot);
+            let take = ((slot as usize + step) % 4 * 3).min(ids.len() - at);
+            if take > 0 {
+                batch.push(&slots, slot, &ids[at..at + take]);
+            }
+        }
+        if batch.is_empty() {
+            break;
+        }
+        let rows = run(&model, &mut slots, &batch);
+        for (row, logits) in batch.rows.iter().zip(rows) {
+            known[row.slot as usize].push(logits);
+        }
+    }
+    for rows in known {
+        assert!(difference(&rows, &expected) <= 2e-5);
+        assert!(rows == alone, "not bit by bit the same");
+    }
 }
 
 #[test]
 fn batches_that_fit_nothing_are_errors() {
     let model = model();
-    let mut state = KvState::new(model.config(), 1).unwrap();
-    let good = Batch::following(&state, &[1, 2]);
-    for bad in [
-        Batch { tokens: vec![], positions: vec![], visible: vec![] },
-        Batch { positions: vec![0], ..good.clone() },
-        Batch { visible: good.visible[..1].to_vec(), ..good.clone() },
-        Batch { visible: vec![0..1, 0..99_999], ..good.clone() },
-        Batch { visible: vec![0..1, 1..1], ..good.clone() },
-        Batch { tokens: vec![1, 99_999], ..good.clone() },
+    let mut slots = KvSlots::new(model.config(), 2, 8).unwrap();
+    let row = |slot, position| Row { slot, position };
+    for (tokens, rows) in [
+        (vec![], vec![]),
+        (vec![1], vec![]),
+        (vec![1, 99_999], vec![row(0, 0), row(0, 1)]),
+        (vec![1], vec![row(0, 1)]),
+        (vec![1], vec![row(2, 0)]),
+        (vec![1, 2], vec![row(0, 0), row(0, 2)]),
+        (vec![1, 2, 3], vec![row(0, 0), row(1, 0), row(0, 1)]),
+        (vec![1; 9], (0..9).map(|position| row(1, position)).collect()),
     ] {
-        assert!(model.forward(&bad, &mut state).is_err(), "{bad:?}");
-        assert_eq!(state.len(), 0);
+        let bad = Batch { tokens, rows };
+        assert!(model.forward(&bad, &mut slots).is_err(), "{bad:?}");
+        assert_eq!((slots.length(0), slots.length(1)), (0, 0));
     }
-    model.forward(&good, &mut state).unwrap();
+    let good = Batch::following(&slots, 1, &[1; 8]);
+    model.forward(&good, &mut slots).unwrap();
+    assert!(KvSlots::new(model.config(), usize::MAX, 8).is_err());
 }
