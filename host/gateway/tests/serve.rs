@@ -91,7 +91,7 @@ fn request(text: &str) -> ReplyRequest {
 }
 
 fn tiny() -> Arc<dyn Policy> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy/tests/golden/tiny-llama.gguf");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/tiny-llama.gguf");
     let spec = fulgurite_policy::PolicySpec::Gguf(file);
     fulgurite_policy::open(&spec, fulgurite_policy::OpenContext::default()).unwrap()
 }

@@ -47,7 +47,7 @@ const WITH_TOOLS: &str = r##"
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"##;
 
 fn tokenizer() -> Arc<Tokenizer> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny-llama.gguf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/tiny-llama.gguf");
     Arc::new(Tokenizer::open(&path).unwrap())
 }
 

@@ -223,5 +223,6 @@ fn run(
             scheduler.fail_all(&broken.to_string());
         }
         control.publish(scheduler.statistics());
+        scheduler.answer();
     }
 }

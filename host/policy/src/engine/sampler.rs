@@ -214,7 +214,7 @@ mod tests {
             let sum: f64 = weights.iter().sum();
             let mut counts = [0u32; 4];
             let sampler = plain(temperature);
-            let draws = 20_000;
+            let draws = 20_000u32;
             for number in 0..draws {
                 let choice = sampler.draw(&logits, u64::from(number)).unwrap();
                 counts[choice.token as usize] += 1;

@@ -51,6 +51,8 @@ pub(super) struct Scheduler {
     slots: Vec<Slot>,
     memory: KvSlots,
     waiting: VecDeque<Call>,
+    /// Replies that are complete, and not yet handed out.
+    finished: Vec<(Call, FinishReason)>,
     /// Counts calls and uses of slots.
     clock: u64,
     statistics: EngineStatistics,
@@ -89,6 +91,7 @@ impl Scheduler {
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
             memory,
             waiting: VecDeque::new(),
+            finished: Vec::new(),
             clock: 0,
             statistics,
         })
@@ -371,12 +374,15 @@ impl Scheduler {
             return;
         };
         if let Some(finish) = call.take(choice, self.version, &self.words) {
-            self.finish(number, finish);
+            let call = self.park(number);
+            self.finished.extend(call.map(|call| (call, finish)));
         }
     }
 
-    fn finish(&mut self, number: usize, finish: FinishReason) {
-        if let Some(call) = self.park(number) {
+    /// Hands out complete replies. After the statistics are published, so that whoever has a
+    /// reply finds it counted.
+    pub(super) fn answer(&mut self) {
+        for (call, finish) in self.finished.drain(..) {
             call.finish(finish, &self.words);
         }
     }
