@@ -11,6 +11,7 @@ mod chunks;
 mod engine;
 mod fixed;
 mod flat;
+mod hub;
 mod local;
 mod open;
 pub mod openai;
@@ -18,6 +19,7 @@ mod oracle;
 mod policy;
 pub mod script;
 mod spec;
+mod tiny;
 mod tokenizer;
 mod tool_calls;
 
@@ -27,6 +29,7 @@ pub use engine::{
 };
 pub use fixed::{Constant, FixedReply, Gate};
 pub use fulgurite_model::{ModelError, Weights};
+pub use hub::{HubError, HubModel, HubOptions};
 pub use local::{LocalModel, LocalPolicy};
 pub use open::{OpenContext, OpenError, open};
 pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
@@ -37,4 +40,5 @@ pub use policy::{
 };
 pub use script::{Script, ScriptError, ScriptKey};
 pub use spec::{PolicySpec, SpecError};
+pub use tiny::{TinyArchitecture, TinyModel};
 pub use tokenizer::{ModelFolder, Tokenizer};

@@ -64,7 +64,7 @@ impl ApiKey {
     }
 
     /// The header's value.
-    pub(super) fn bearer(&self) -> String {
+    pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 
