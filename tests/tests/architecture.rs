@@ -18,7 +18,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 ];
 
 /// Crates that one room alone may name.
-const OWNED: [(&str, &str); 4] = [
+const OWNED: [(&str, &str); 5] = [
+    ("axum", "fulgurite-gateway"),
     ("rusqlite", "fulgurite-trace"),
     ("wasmtime", "fulgurite-runtime"),
     ("candle-core", "fulgurite-model"),

@@ -1,6 +1,6 @@
 //! The command line, as clap structs only.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -84,6 +84,12 @@ Examples:
     /// Look at what was recorded
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Serve a policy as OpenAI chat completions
+    #[command(after_help = "\
+Examples:
+  fulgurite serve --policy gguf:model.gguf
+  fulgurite serve --policy gguf:model.gguf --listen 0.0.0.0:8080 --api-key-env SERVE_KEY")]
+    Serve(Serve),
     /// Measure this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -137,6 +143,15 @@ pub(crate) struct Run {
     /// Sampling temperature
     #[arg(long, value_name = "X")]
     pub(crate) temperature: Option<f32>,
+    /// Sample from this many of the likeliest tokens only
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<NonZeroU32>,
+    /// Sample from the fewest likeliest tokens with this much of the mass only
+    #[arg(long, value_name = "X")]
+    pub(crate) top_p: Option<f32>,
+    /// Sample from tokens at least this share as likely as the likeliest only
+    #[arg(long, value_name = "X")]
+    pub(crate) min_p: Option<f32>,
     /// Longest reply in tokens
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
@@ -149,9 +164,28 @@ pub(crate) struct Run {
     /// Do what is missing of a run, with the run's own plan
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "samples", "seed", "limits",
-        "temperature", "max_tokens", "history", "skip_bad",
+        "temperature", "top_k", "top_p", "min_p", "max_tokens", "history", "skip_bad",
     ])]
     pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// What is served: gguf:PATH, openai:URL#MODEL, script:FILE or empty
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: String,
+    /// Where to listen; addresses that others can reach need a key
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// The environment variable that holds the key which clients must send
+    #[arg(long, value_name = "NAME")]
+    pub(crate) api_key_env: Option<String>,
+    /// The model's name for clients [default: the policy's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Longest reply in tokens
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub(crate) max_tokens: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -68,6 +68,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Bench(BenchCommand::Store { turns }) => {
             asynchronous(commands::bench::store(turns, &places, output))
         }
+        Command::Serve(serve) => asynchronous(commands::serve::run(&serve, output)),
         Command::Doctor => commands::doctor::run(&places, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,5 +6,6 @@ pub(crate) mod inspect;
 pub(crate) mod new;
 pub(crate) mod plugin;
 pub(crate) mod reward_check;
+pub(crate) mod serve;
 pub(crate) mod tasks;
 pub(crate) mod trace;
