@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, process::Command};
 
 /// Which room may name which. Everything may name `trace`.
 const ALLOWED: [(&str, &[&str]); 10] = [
-    ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
+    ("fulgurite", &["episode", "gateway", "model", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
     ("fulgurite-model", &[]),

@@ -188,6 +188,16 @@ pub(crate) struct Serve {
     pub(crate) max_tokens: u32,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct BenchPolicy {
+    /// A model (gguf:PATH), or a shape with random weights: tiny, 27m or 135m
+    #[arg(long, value_name = "SPEC|SHAPE", default_value = "27m")]
+    pub(crate) model: String,
+    /// Tokens of each measured reply
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(crate) tokens: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum History {
     /// The chat template decides; a new segment starts where it rewrites the past
@@ -381,6 +391,12 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 10_000)]
         alive: u32,
     },
+    /// Tokens a second, exactness of log-probabilities, memory
+    #[command(after_help = "\
+Examples:
+  fulgurite bench policy --model 135m
+  fulgurite bench policy --model gguf:model.gguf --json")]
+    Policy(BenchPolicy),
     /// Durable turns a second, latency of one, bytes on disk
     Store {
         /// Turns to write

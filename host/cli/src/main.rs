@@ -65,6 +65,9 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Bench(BenchCommand::Episodes { episodes, alive }) => {
             asynchronous(commands::bench::episodes(episodes, alive, &places, output))
         }
+        Command::Bench(BenchCommand::Policy(asked)) => {
+            asynchronous(commands::bench_policy::run(&asked, output))
+        }
         Command::Bench(BenchCommand::Store { turns }) => {
             asynchronous(commands::bench::store(turns, &places, output))
         }

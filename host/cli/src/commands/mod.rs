@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod bench;
+pub(crate) mod bench_policy;
 pub(crate) mod doctor;
 pub(crate) mod inspect;
 pub(crate) mod new;
