@@ -20,8 +20,13 @@ struct Ran {
 
 impl Ran {
     fn says(&self, words: &[&str]) {
-        for word in words.iter().chain(&["error: ", "mend: "]) {
+        for word in words {
             assert!(self.error.contains(word), "`{word}` is not in: {}", self.error);
+        }
+        let last = self.error.lines().last().unwrap_or_default();
+        let told: Value = serde_json::from_str(last).unwrap_or_default();
+        for part in ["headline", "hint"] {
+            assert!(told["error"][part].is_string(), "no {part} in: {last}");
         }
         assert!(!self.error.contains("panicked"), "{}", self.error);
     }
