@@ -120,7 +120,8 @@ fn numbers(before: &str, after: &str, comparison: &Comparison) -> String {
     for pass in &comparison.pass_at {
         share(format!("pass@{}", pass.k), &pass.share);
     }
-    let costs: [(&str, fn(&Cost) -> f64); 4] = [
+    type Quantity = fn(&Cost) -> f64;
+    let costs: [(&str, Quantity); 4] = [
         ("turns an episode", |cost| cost.turns),
         ("tokens read an episode", |cost| cost.prompt_tokens),
         ("tokens written an episode", |cost| cost.completion_tokens),

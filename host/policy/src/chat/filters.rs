@@ -77,7 +77,8 @@ pub(super) fn add_text_filters(environment: &mut Environment<'static>, texts: &A
             None => minijinja::filters::length(&value),
         });
     }
-    let cases: [(&str, fn(&str) -> String); 4] = [
+    type Case = fn(&str) -> String;
+    let cases: [(&str, Case); 4] = [
         ("upper", |text| text.to_uppercase()),
         ("lower", |text| text.to_lowercase()),
         ("capitalize", capitalized),
