@@ -71,7 +71,8 @@ fn fails(answer: impl Fn() -> Answer + Send + Sync + 'static, words: &[&str]) {
 
 #[test]
 fn a_server_answers_and_the_key_stays_on_the_host() {
-    let seen: Arc<Mutex<Vec<(Option<String>, Value)>>> = Arc::default();
+    type Seen = Arc<Mutex<Vec<(Option<String>, Value)>>>;
+    let seen: Seen = Arc::default();
     let server = Server::start({
         let seen = Arc::clone(&seen);
         move |ask: &Ask| {
