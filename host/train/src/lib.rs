@@ -1,5 +1,24 @@
-//! From scored episodes to a better policy: advantages, losses, the optimizer, the step,
-//! checkpoints and metrics.
+//! From scored episodes to a better policy.
+//!
+//! ```text
+//! store of traces ─▶ GroupEpisode ─▶ Group ─▶ Trainer::step ─▶ StepReport
+//!                                                  │  ▲
+//!                                     scores, gradients, updates
+//!                                                  ▼  │
+//!                                               Learner
+//! ```
+//!
+//! - **Pure**: [`advantage`], [`loss`], [`kl`], [`aggregate`], [`pack`], [`schedule`],
+//!   [`optimizer`] take numbers and give numbers; each is held against PyTorch
+//!   (`tests/golden`).
+//! - **[`group`]** decides which episodes take part, after [`failure`] and [`over_long`];
+//!   whatever does not is counted.
+//! - **[`step`]** makes a training step over any [`Learner`]; [`model`] makes one of a model.
+//! - **For the loop around it**: [`order`] (which tasks next), [`queue`] (which groups are in
+//!   hand), [`checkpoint`], [`metrics`]. All state of a run is in a
+//!   [`checkpoint::State`], the optimizer and the weights.
+//!
+//! Every update of the weights is a policy version of its own.
 
 pub mod advantage;
 pub mod aggregate;
@@ -13,6 +32,7 @@ pub mod kl;
 pub mod learner;
 pub mod loss;
 pub mod metrics;
+pub mod model;
 pub mod optimizer;
 pub mod order;
 pub mod over_long;

@@ -9,7 +9,8 @@
 //!    and clipped, the optimizer changes the weights in place, and the version grows by one.
 //!
 //! Whatever is not finite stops the step before it reaches the weights, and the batch is saved
-//! for inspection. Nothing here is random: the same groups and weights give the same update.
+//! for inspection; with several parts, updates of earlier parts stand, so go on from the last
+//! checkpoint. Nothing here is random: the same groups and weights give the same update.
 
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ pub enum StepError {
     )]
     Greedy(EpisodeRef),
     /// A loss, a log-probability or a gradient is infinite or no number.
-    #[error("step {step} stopped before it changed the weights: {problem}{}", saved(.batch))]
+    #[error("step {step} stopped before its next update of the weights: {problem}{}", saved(.batch))]
     NotFinite {
         /// The step.
         step: u64,
