@@ -2,12 +2,9 @@
 
 use fulgurite_trace::Sample;
 
-use crate::{
-    group::Chosen,
-    learner::LearnerError,
-    pack::pack,
-    training::{Packed, Target, TokenScore},
-};
+use fulgurite_model::{Packed, Target, TokenScore};
+
+use crate::{group::Chosen, learner::LearnerError, pack::pack};
 
 /// A row with what is known of its trained tokens. All vectors have one value for each of them.
 #[derive(Debug, Clone)]

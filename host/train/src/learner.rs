@@ -3,10 +3,9 @@
 //! The step knows tokens, log-probabilities and named parameters; tensors, kernels and locks are
 //! on the other side of this trait.
 
-use crate::{
-    optimizer::ShapeError,
-    training::{Packed, TokenGradient, TokenScore},
-};
+use fulgurite_model::{Packed, TokenGradient, TokenScore};
+
+use crate::optimizer::ShapeError;
 
 /// Anything that went wrong on the other side.
 pub type LearnerError = Box<dyn std::error::Error + Send + Sync>;

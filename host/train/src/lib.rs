@@ -45,7 +45,6 @@ pub mod settings;
 pub mod step;
 pub mod tensorboard;
 mod tensors;
-pub mod training;
 mod update;
 
 pub use advantage::{Credit, Estimator};

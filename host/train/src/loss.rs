@@ -4,7 +4,7 @@
 //! their weights; every denominator is in the weights ([`crate::aggregate`]). How log-probability
 //! and entropy depend on the model's weights is the model's business.
 
-use crate::training::{TokenGradient, TokenScore};
+use fulgurite_model::{TokenGradient, TokenScore};
 use serde::{Deserialize, Serialize};
 
 use crate::kl::{KlEstimator, clamped};

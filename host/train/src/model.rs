@@ -1,11 +1,8 @@
 //! The models of `fulgurite-model` as learners.
 
-use fulgurite_model::{Gradients, Model};
+use fulgurite_model::{Gradients, Model, Packed, TokenScore};
 
-use crate::{
-    learner::{Change, Learner, LearnerError, Loss},
-    training::{Packed, TokenScore},
-};
+use crate::learner::{Change, Learner, LearnerError, Loss};
 
 /// What the policy is not to leave too far.
 #[derive(Debug)]

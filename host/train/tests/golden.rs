@@ -3,13 +3,13 @@
 // Clippy sees tests only inside `#[test]` functions.
 #![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+use fulgurite_model::TokenScore;
 use fulgurite_train::{
     Estimator, KlEstimator,
     advantage::advantages,
     loss::{Clip, Objective, PolicyLoss, Token, correction, evaluate},
     optimizer::{AdamW, AdamWSettings, clip},
     schedule::{Decay, Schedule},
-    training::TokenScore,
 };
 use serde::Deserialize;
 

@@ -259,11 +259,8 @@ fn a_reference_that_is_not_there_is_an_error() {
     let model = Model::random(&config(), 1).unwrap();
     assert!(ModelLearner::new(model.clone(), Some(Reference::Base), Alone).is_err());
     let learner = ModelLearner::new(model, None, Alone).unwrap();
-    let packed = fulgurite_train::training::Packed {
-        sequences: Vec::new(),
-        targets: Vec::new(),
-        temperature: 1.0,
-    };
+    let packed =
+        fulgurite_model::Packed { sequences: Vec::new(), targets: Vec::new(), temperature: 1.0 };
     let error: LearnerError = learner.score_reference(&packed).unwrap_err();
     assert!(error.to_string().contains("needs a reference"));
 }

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use fulgurite_model::{Packed, TokenGradient, TokenScore};
 use fulgurite_trace::{
     Entry, EntryBody, EpisodeRef, FailureKind, FinishReason, Message, Role, SampleSettings,
     SampledTokens, Turn, TurnValue, Usage, VersionSpan, entry::SegmentOrigin, samples::samples,
@@ -13,7 +14,6 @@ use fulgurite_trace::{
 use fulgurite_train::{
     Grade, Group, GroupEpisode,
     learner::{Change, Learner, LearnerError, Loss},
-    training::{Packed, TokenGradient, TokenScore},
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
