@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, process::Command};
 
 /// Which room may name which. Everything may name `trace`.
 const ALLOWED: [(&str, &[&str]); 11] = [
-    ("fulgurite", &["episode", "gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
+    (
+        "fulgurite",
+        &["episode", "gateway", "model", "policy", "registry", "runtime", "sandbox", "trace"],
+    ),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
     ("fulgurite-model", &[]),
@@ -18,7 +21,8 @@ const ALLOWED: [(&str, &[&str]); 11] = [
 ];
 
 /// Crates that one room alone may name.
-const OWNED: [(&str, &str); 4] = [
+const OWNED: [(&str, &str); 5] = [
+    ("axum", "fulgurite-gateway"),
     ("rusqlite", "fulgurite-trace"),
     ("wasmtime", "fulgurite-runtime"),
     ("candle-core", "fulgurite-model"),

@@ -1,6 +1,6 @@
 //! The command line, as clap structs only.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -109,6 +109,12 @@ the gradings of a run.")]
     /// Set two runs side by side: what got better, what got worse, and how sure that is
     #[command(after_help = "Example:\n  fulgurite compare 20261130-151700-3f9a last")]
     Compare(Compare),
+    /// Serve a policy as OpenAI chat completions
+    #[command(after_help = "\
+Examples:
+  fulgurite serve --policy gguf:model.gguf
+  fulgurite serve --policy gguf:model.gguf --listen 0.0.0.0:8080 --api-key-env SERVE_KEY")]
+    Serve(Serve),
     /// Measure this machine
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -162,6 +168,15 @@ pub(crate) struct Run {
     /// Sampling temperature
     #[arg(long, value_name = "X")]
     pub(crate) temperature: Option<f32>,
+    /// Sample from this many of the likeliest tokens only
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<NonZeroU32>,
+    /// Sample from the fewest likeliest tokens with this much of the mass only
+    #[arg(long, value_name = "X")]
+    pub(crate) top_p: Option<f32>,
+    /// Sample from tokens at least this share as likely as the likeliest only
+    #[arg(long, value_name = "X")]
+    pub(crate) min_p: Option<f32>,
     /// Longest reply in tokens
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
@@ -177,7 +192,7 @@ pub(crate) struct Run {
     /// Do what is missing of a run, with the run's own plan
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "samples", "seed", "limits",
-        "temperature", "max_tokens", "history", "skip_bad", "keep_files",
+        "temperature", "top_k", "top_p", "min_p", "max_tokens", "history", "skip_bad", "keep_files",
     ])]
     pub(crate) resume: Option<String>,
 }
@@ -195,6 +210,35 @@ pub(crate) struct Grade {
     /// Episodes graded at once [default: the run's]
     #[arg(long, value_name = "N")]
     pub(crate) concurrency: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// What is served: gguf:PATH, openai:URL#MODEL, script:FILE or empty
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) policy: String,
+    /// Where to listen; addresses that others can reach need a key
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// The environment variable that holds the key which clients must send
+    #[arg(long, value_name = "NAME")]
+    pub(crate) api_key_env: Option<String>,
+    /// The model's name for clients [default: the policy's]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Longest reply in tokens
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub(crate) max_tokens: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPolicy {
+    /// A model (gguf:PATH), or a shape with random weights: tiny, 27m or 135m
+    #[arg(long, value_name = "SPEC|SHAPE", default_value = "27m")]
+    pub(crate) model: String,
+    /// Tokens of each measured reply
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(crate) tokens: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -425,6 +469,12 @@ pub(crate) enum BenchCommand {
         #[arg(long, value_name = "NAME|FILE")]
         python: Option<String>,
     },
+    /// Tokens a second, exactness of log-probabilities, memory
+    #[command(after_help = "\
+Examples:
+  fulgurite bench policy --model 135m
+  fulgurite bench policy --model gguf:model.gguf --json")]
+    Policy(BenchPolicy),
     /// Durable turns a second, latency of one, bytes on disk
     Store {
         /// Turns to write

@@ -1,12 +1,16 @@
 //! `fulgurite.toml` and how flags override it: parsed here, resolved once.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_episode::{
     limits::{Bytes, EpisodeLimits},
     plan::HistoryMode,
 };
+use fulgurite_trace::Truncation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -40,6 +44,9 @@ struct FileConfig {
     concurrency: Option<u32>,
     seed: Option<u64>,
     temperature: Option<f32>,
+    top_k: Option<NonZeroU32>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
     max_tokens: Option<u32>,
     history: Option<HistoryMode>,
     floor: Option<f64>,
@@ -81,6 +88,7 @@ pub(crate) struct Settings {
     pub(crate) concurrency: u32,
     pub(crate) seed: u64,
     pub(crate) temperature: f32,
+    pub(crate) truncation: Truncation,
     pub(crate) max_tokens: u32,
     pub(crate) history: HistoryMode,
     pub(crate) floor: f64,
@@ -120,6 +128,11 @@ impl Settings {
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             seed: flags.seed.or(file.seed).unwrap_or_default(),
             temperature: flags.temperature.or(file.temperature).unwrap_or(1.0),
+            truncation: Truncation {
+                top_k: flags.top_k.or(file.top_k),
+                top_p: flags.top_p.or(file.top_p),
+                min_p: flags.min_p.or(file.min_p),
+            },
             max_tokens: flags.max_tokens.or(file.max_tokens).unwrap_or(1024),
             history: flags.history.map(Into::into).or(file.history).unwrap_or_default(),
             floor: file.floor.unwrap_or_default(),
@@ -147,6 +160,9 @@ impl Settings {
         }
         if !(0.0..=100.0).contains(&self.temperature) {
             bail!("`temperature` is {}; it must lie between 0 and 100", self.temperature);
+        }
+        if let Some(problem) = self.truncation.problem() {
+            bail!("{problem}");
         }
         if !self.floor.is_finite() {
             bail!("`floor` is not a finite number");

@@ -74,9 +74,13 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
             let python = python.as_deref();
             asynchronous(commands::bench::episodes(episodes, alive, python, &places, output))
         }
+        Command::Bench(BenchCommand::Policy(asked)) => {
+            asynchronous(commands::bench_policy::run(&asked, output))
+        }
         Command::Bench(BenchCommand::Store { turns }) => {
             asynchronous(commands::bench::store(turns, &places, output))
         }
+        Command::Serve(serve) => asynchronous(commands::serve::run(&serve, output)),
         Command::Doctor => commands::doctor::run(&places, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();

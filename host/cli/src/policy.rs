@@ -1,21 +1,78 @@
 //! From what a run says of its policy to the policy itself.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, Result};
 use fulgurite_policy::{
-    ApiKey, OpenAiOptions, OpenContext, Oracle, Policy, PolicyError, PolicySpec,
+    ApiKey, EngineOptions, Interrupted, OpenAiOptions, OpenContext, Oracle, Policy, PolicyError,
+    PolicySpec,
 };
 use fulgurite_trace::Task;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::exit;
 
+/// `policy_options` of the configuration, for models that are run on this machine.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LocalOptions {
+    /// Calls in all until a reply counts as failed; the gateway's, see [`calls`].
+    #[serde(rename = "calls")]
+    _calls: Option<NonZeroU32>,
+    /// Tokens of history and reply together.
+    context_length: Option<NonZeroU32>,
+    /// Sequences that are held at once.
+    slots: Option<NonZeroUsize>,
+    /// MiB for their keys and values.
+    key_value_mib: Option<NonZeroUsize>,
+    /// Tokens of prompts that one step reads.
+    prefill: Option<NonZeroUsize>,
+    /// Calls that wait inside the engine.
+    queue: Option<NonZeroUsize>,
+    /// Keep and share sequences.
+    prefix_cache: Option<bool>,
+    /// What else is in the batch changes no bit.
+    batch_invariant: Option<bool>,
+    /// What becomes of replies that an update of the weights interrupts.
+    interrupted: Option<InterruptedOption>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum InterruptedOption {
+    Continue,
+    Resample,
+}
+
+impl LocalOptions {
+    fn engine(self) -> EngineOptions {
+        let default = EngineOptions::default();
+        let mib = |mib: NonZeroUsize| mib.get().saturating_mul(1 << 20);
+        EngineOptions {
+            context_length: self.context_length.map(NonZeroU32::get),
+            slots: self.slots.map_or(default.slots, NonZeroUsize::get),
+            key_value_bytes: self.key_value_mib.map_or(default.key_value_bytes, mib),
+            prefill: self.prefill.map_or(default.prefill, NonZeroUsize::get),
+            queue: self.queue.map_or(default.queue, NonZeroUsize::get),
+            prefix_cache: self.prefix_cache.unwrap_or(default.prefix_cache),
+            batch_invariant: self.batch_invariant.unwrap_or(default.batch_invariant),
+            interrupted: match self.interrupted {
+                None => default.interrupted,
+                Some(InterruptedOption::Continue) => Interrupted::Continue,
+                Some(InterruptedOption::Resample) => Interrupted::Resample,
+            },
+        }
+    }
+}
+
 /// `policy_options` of the configuration, for `openai:` policies.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Options {
+struct OpenAiFields {
     /// Name of the environment variable that holds the key.
     key_variable: Option<String>,
     /// Ask the server for token ids and log-probabilities.
@@ -42,15 +99,16 @@ pub(crate) async fn open(
     let spec: PolicySpec = text
         .parse()
         .map_err(|error: fulgurite_policy::SpecError| exit::Usage(error.to_string()))?;
-    let options: Options = serde_json::from_value(Value::Object(options.clone()))
-        .map_err(|error| exit::Usage(format!("`policy_options`: {error}")))?;
     let mut context = OpenContext::default();
     match spec {
         PolicySpec::Oracle => {
             context.oracle = Some(Oracle::new(tasks.iter().map(AsRef::as_ref)));
         }
-        PolicySpec::OpenAi { .. } => context.openai = openai(options)?,
-        _ => {}
+        PolicySpec::OpenAi { .. } => context.openai = openai(read(options)?)?,
+        PolicySpec::Gguf(_) => context.engine = read::<LocalOptions>(options)?.engine(),
+        _ => {
+            read::<OpenAiFields>(options)?;
+        }
     }
     let opened = tokio::task::spawn_blocking(move || fulgurite_policy::open(&spec, context)).await;
     let policy = opened
@@ -75,8 +133,13 @@ pub(crate) fn calls(options: &Map<String, Value>) -> Option<NonZeroU32> {
     options.get("calls").and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
-fn openai(options: Options) -> Result<OpenAiOptions> {
-    let Options {
+fn read<T: DeserializeOwned>(options: &Map<String, Value>) -> Result<T, exit::Usage> {
+    serde_json::from_value(Value::Object(options.clone()))
+        .map_err(|error| exit::Usage(format!("`policy_options`: {error}")))
+}
+
+fn openai(options: OpenAiFields) -> Result<OpenAiOptions> {
+    let OpenAiFields {
         key_variable,
         token_ids,
         send_thinking,

@@ -9,7 +9,7 @@ use fulgurite_episode::{
 };
 use fulgurite_gateway::{Budgets, Gateway, Settings};
 use fulgurite_policy::Policy;
-use fulgurite_trace::Digest;
+use fulgurite_trace::{Digest, Truncation};
 use serde_json::Map;
 
 /// A plan with every setting at its default.
@@ -26,7 +26,11 @@ pub(crate) fn plan(harness: PluginPin, rewards: Vec<RewardPlan>, concurrency: u3
         policy: String::new(),
         policy_options: Map::new(),
         policy_name: String::new(),
-        sampling: SamplingPlan { temperature: 1.0, max_tokens: 1024 },
+        sampling: SamplingPlan {
+            temperature: 1.0,
+            max_tokens: 1024,
+            truncation: Truncation::default(),
+        },
         history: HistoryMode::Faithful,
         samples: 1,
         concurrency,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fulgurite_trace::Digest;
+use fulgurite_trace::{Digest, Truncation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -65,6 +65,9 @@ pub struct SamplingPlan {
     pub temperature: f32,
     /// Longest reply in tokens.
     pub max_tokens: u32,
+    /// How the distribution is cut.
+    #[serde(default, skip_serializing_if = "Truncation::is_none")]
+    pub truncation: Truncation,
 }
 
 /// The plan of a run. Kept with its trace; `--resume` runs it again.

@@ -1,6 +1,6 @@
 //! What a harness may ask for. Everything here is judged before it costs anything.
 
-use fulgurite_trace::{Message, Part, Role, ToolDefinition};
+use fulgurite_trace::{Message, Part, Role, ToolDefinition, Truncation};
 
 use crate::{ConversationConfig, LlmError, ReplyOptions, SamplingDefaults};
 
@@ -15,6 +15,7 @@ const LONGEST_NAME: usize = 256;
 pub(crate) struct Wish {
     pub(crate) max_tokens: u32,
     pub(crate) temperature: f32,
+    pub(crate) truncation: Truncation,
     pub(crate) stop: Vec<String>,
 }
 
@@ -32,9 +33,11 @@ pub(crate) fn options(
         Some(wish) if !wish.is_finite() || wish < 0.0 => {
             return Err(LlmError::invalid("temperature must be finite and not negative"));
         }
-        Some(wish) if !defaults.fixed_temperature => wish,
+        Some(wish) if !defaults.fixed_distribution => wish,
         _ => defaults.temperature,
     };
+    let wished = options.truncation(defaults.truncation)?;
+    let truncation = if defaults.fixed_distribution { defaults.truncation } else { wished };
     if options.stop.len() > MOST_STOPS {
         return Err(LlmError::Invalid(format!("at most {MOST_STOPS} stop strings")));
     }
@@ -44,7 +47,7 @@ pub(crate) fn options(
     }
     let mut stop = defaults.stop.clone();
     stop.extend(options.stop.iter().filter(|text| !defaults.stop.contains(text)).cloned());
-    Ok(Wish { max_tokens, temperature, stop })
+    Ok(Wish { max_tokens, temperature, truncation, stop })
 }
 
 pub(crate) fn config(config: &ConversationConfig) -> Result<(), LlmError> {
@@ -54,7 +57,7 @@ pub(crate) fn config(config: &ConversationConfig) -> Result<(), LlmError> {
     tools(&config.tools)
 }
 
-fn tools(tools: &[ToolDefinition]) -> Result<(), LlmError> {
+pub(crate) fn tools(tools: &[ToolDefinition]) -> Result<(), LlmError> {
     if tools.len() > MOST_TOOLS {
         return Err(LlmError::Invalid(format!("at most {MOST_TOOLS} tools")));
     }
@@ -182,10 +185,34 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_temperature_overrules_the_harness() {
-        let defaults = SamplingDefaults { fixed_temperature: true, ..Default::default() };
-        let asked = ReplyOptions { temperature: Some(0.0), ..Default::default() };
-        assert_eq!(options(&asked, &defaults).unwrap().temperature, 1.0);
+    fn a_fixed_distribution_overrules_the_harness() {
+        let defaults = SamplingDefaults { fixed_distribution: true, ..Default::default() };
+        let metadata = vec![("top-k".to_owned(), "5".to_owned())];
+        let asked = ReplyOptions { temperature: Some(0.0), metadata, ..Default::default() };
+        let wish = options(&asked, &defaults).unwrap();
+        assert_eq!((wish.temperature, wish.truncation), (1.0, Truncation::default()));
+    }
+
+    #[test]
+    fn cuts_are_wished_for_in_the_metadata() {
+        let asked = |name: &str, value: &str| ReplyOptions {
+            metadata: vec![("top-p".into(), "0.9".into()), (name.into(), value.into())],
+            ..Default::default()
+        };
+        let defaults = SamplingDefaults {
+            truncation: Truncation { min_p: Some(0.1), ..Default::default() },
+            ..Default::default()
+        };
+        let wish = options(&asked("top-k", "40"), &defaults).unwrap();
+        let expected =
+            Truncation { top_k: std::num::NonZeroU32::new(40), top_p: Some(0.9), min_p: Some(0.1) };
+        assert_eq!(wish.truncation, expected, "what is not wished for is the run's");
+        for (name, value) in
+            [("top-k", "0"), ("top-k", "x"), ("top-p", "0"), ("top-p", "NaN"), ("min-p", "2")]
+        {
+            let error = options(&asked(name, value), &defaults).unwrap_err();
+            assert!(matches!(&error, LlmError::Invalid(text) if text.contains(name)), "{error:?}");
+        }
     }
 
     #[test]

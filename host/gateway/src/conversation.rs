@@ -189,7 +189,8 @@ impl Conversation {
             Input::Messages(new) => (new, false),
             Input::Tokens(_) => (Vec::new(), true),
         };
-        let asked = Asked { new, ids: asked_ids, raw, temperature: wish.temperature };
+        let Wish { temperature, truncation, .. } = wish;
+        let asked = Asked { new, ids: asked_ids, raw, temperature, truncation };
         let stream = options.wants_stream();
         Ok(PendingReply::start(session.clone(), claim, asked, reservation, request, stream))
     }
@@ -247,7 +248,9 @@ impl Conversation {
             sampling: Sampling {
                 max_tokens,
                 temperature: wish.temperature,
+                truncation: wish.truncation,
                 stop: wish.stop.clone(),
+                stop_tokens: Vec::new(),
                 seed: call_seed(inner.gateway.settings.seed, &inner.task, inner.episode, turn),
             },
         }

@@ -35,6 +35,9 @@ pub enum BuildError {
     /// The default temperature is no temperature.
     #[error("the temperature of the run must be finite and not negative")]
     Temperature,
+    /// The default cuts of the distribution are none.
+    #[error("the sampling of the run: {0}")]
+    Truncation(String),
     /// Built outside of an asynchronous runtime.
     #[error("the gateway must be built inside a tokio runtime, on which its calls are to run")]
     NoRuntime,
@@ -65,6 +68,9 @@ impl GatewayBuilder {
         let temperature = settings.sampling.temperature;
         if !temperature.is_finite() || temperature < 0.0 {
             return Err(BuildError::Temperature);
+        }
+        if let Some(problem) = settings.sampling.truncation.problem() {
+            return Err(BuildError::Truncation(problem));
         }
         let concurrency = usize::try_from(settings.concurrency.get()).unwrap_or(usize::MAX);
         let concurrency = concurrency.min(Semaphore::MAX_PERMITS);

@@ -42,6 +42,7 @@ mod journal;
 mod ledger;
 mod pending;
 mod seed;
+pub mod serve;
 mod session;
 mod settings;
 mod stopwatch;

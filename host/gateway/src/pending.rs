@@ -6,7 +6,7 @@ use std::{
 };
 
 use fulgurite_policy::{Chunk, ReplyRequest};
-use fulgurite_trace::{Message, Part};
+use fulgurite_trace::{Message, Part, Truncation};
 use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
@@ -59,6 +59,7 @@ pub(crate) struct Asked {
     /// Whether the harness asked with raw ids.
     pub(crate) raw: bool,
     pub(crate) temperature: f32,
+    pub(crate) truncation: Truncation,
 }
 
 impl PendingReply {

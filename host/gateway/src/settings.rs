@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
+use fulgurite_trace::Truncation;
+
 /// How token histories grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum History {
@@ -43,8 +45,11 @@ pub struct SamplingDefaults {
     pub max_tokens: NonZeroU32,
     /// 0 is greedy.
     pub temperature: f32,
-    /// Whether the harness's wish for another temperature is ignored, as training needs it.
-    pub fixed_temperature: bool,
+    /// How the distribution is cut; not at all by default.
+    pub truncation: Truncation,
+    /// Whether the harness's wishes for another distribution (temperature, top-k, top-p, min-p)
+    /// are ignored, as training needs it: all samples come from one distribution then.
+    pub fixed_distribution: bool,
     /// Strings that end every reply, besides those the harness gives.
     pub stop: Vec<String>,
 }
@@ -54,7 +59,8 @@ impl Default for SamplingDefaults {
         Self {
             max_tokens: NonZeroU32::new(1024).unwrap_or(NonZeroU32::MIN),
             temperature: 1.0,
-            fixed_temperature: false,
+            truncation: Truncation::default(),
+            fixed_distribution: false,
             stop: Vec::new(),
         }
     }

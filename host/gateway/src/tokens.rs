@@ -75,7 +75,7 @@ impl Session {
         let uncut = uncut(line, &reply);
         let PolicyReply { mut message, finish, mut usage, tokens } = reply;
         message.role = Role::Assistant;
-        let Asked { new, ids, raw, temperature } = asked;
+        let Asked { new, ids, raw, temperature, truncation } = asked;
         // A message-level policy that reports no prompt leaves the context unknown, and a turn
         // with half of its tokens is worse than one without.
         let sampled = tokens.filter(|sampled| ids.is_some() || !sampled.prompt.is_empty());
@@ -115,9 +115,11 @@ impl Session {
                 context,
                 response: sampled.response,
                 log_probabilities: sampled.log_probabilities,
+                untruncated: sampled.untruncated,
                 versions: sampled.versions,
             }),
             temperature,
+            truncation,
             policy: line.model.policy.info().name.clone(),
             latency_ms,
             retries,
@@ -167,10 +169,13 @@ fn count(usage: &mut Usage, prompt: usize, response: usize) {
 /// Drops what contradicts itself: training on it would be worse than doing without.
 fn sound(mut sampled: SampledReply, version: u64) -> SampledReply {
     let length = sampled.response.len();
-    let values = &sampled.log_probabilities;
-    if !values.is_empty() && (values.len() != length || values.iter().any(|value| value.is_nan())) {
-        tracing::warn!(length, given = values.len(), "log-probabilities do not fit the response");
-        sampled.log_probabilities.clear();
+    for values in [&mut sampled.log_probabilities, &mut sampled.untruncated] {
+        let broken = values.len() != length || values.iter().any(|value| value.is_nan());
+        if !values.is_empty() && broken {
+            let given = values.len();
+            tracing::warn!(length, given, "log-probabilities do not fit the response");
+            values.clear();
+        }
     }
     let starts = || sampled.versions.iter().map(|span| span.start);
     let sound = starts().next() == Some(0)

@@ -1,6 +1,8 @@
 //! The words of `wit/llm.wit`.
 
-use fulgurite_trace::{FinishReason, Message, Metadata, ToolDefinition, Usage};
+use fulgurite_trace::{FinishReason, Message, Metadata, ToolDefinition, Truncation, Usage};
+
+use crate::LlmError;
 
 /// What the policy behind a model role can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +45,30 @@ pub struct ReplyOptions {
     pub stop: Vec<String>,
     /// Room for growth. `stream` = `true` asks for chunks while the reply is written; without it
     /// the whole reply comes as one or two chunks, which is cheaper and takes no part in races.
+    /// `top-k`, `top-p` and `min-p` cut the sampling distribution.
     pub metadata: Metadata,
 }
 
 impl ReplyOptions {
     pub(crate) fn wants_stream(&self) -> bool {
         self.metadata.iter().any(|(name, value)| name == "stream" && value == "true")
+    }
+
+    /// The run's cuts with those wished for in their place.
+    pub(crate) fn truncation(&self, mut cuts: Truncation) -> Result<Truncation, LlmError> {
+        let bad = |name: &str| LlmError::Invalid(format!("`{name}` is no number it can be"));
+        for (name, value) in &self.metadata {
+            match name.as_str() {
+                "top-k" => cuts.top_k = Some(value.parse().map_err(|_| bad(name))?),
+                "top-p" => cuts.top_p = Some(value.parse().map_err(|_| bad(name))?),
+                "min-p" => cuts.min_p = Some(value.parse().map_err(|_| bad(name))?),
+                _ => {}
+            }
+        }
+        match cuts.problem() {
+            Some(problem) => Err(LlmError::Invalid(problem)),
+            None => Ok(cuts),
+        }
     }
 }
 

@@ -233,7 +233,7 @@ pub(crate) mod tests {
             key,
             prompt: Prompt::Messages(Arc::from([Message::text(Role::User, "12345")])),
             tools: Arc::from([]),
-            sampling: Sampling { max_tokens: 16, temperature: 0.0, stop: vec![], seed: 0 },
+            sampling: Sampling { max_tokens: 16, temperature: 0.0, ..Default::default() },
         }
     }
 

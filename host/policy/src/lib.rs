@@ -24,11 +24,13 @@ mod tokenizer;
 mod tool_calls;
 
 pub use chat::{TemplateFormat, keep_known};
-pub use engine::EngineOptions;
+pub use engine::{
+    BrokenWeights, EngineError, EngineOptions, EngineStatistics, Interrupted, Paused,
+};
 pub use fixed::{Constant, FixedReply, Gate};
 pub use fulgurite_model::{ModelError, Weights};
 pub use hub::{HubError, HubModel, HubOptions};
-pub use local::{GgufOptions, GgufPolicy};
+pub use local::{LocalModel, LocalPolicy};
 pub use open::{OpenContext, OpenError, open};
 pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
 pub use oracle::Oracle;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Constant, GgufOptions, GgufPolicy, ModelError, OpenAi, OpenAiOptions, Oracle, Policy,
-    PolicyError, PolicySpec, Script, ScriptError,
+    Constant, EngineError, EngineOptions, LocalModel, LocalPolicy, ModelError, OpenAi,
+    OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script, ScriptError, Weights,
 };
 
 /// What policies may need besides their specification.
@@ -14,8 +14,8 @@ pub struct OpenContext {
     pub oracle: Option<Oracle>,
     /// How to talk to `openai` servers, with the key.
     pub openai: OpenAiOptions,
-    /// How to run model files.
-    pub gguf: GgufOptions,
+    /// How models are run on this machine.
+    pub engine: EngineOptions,
 }
 
 /// A policy that could not be opened.
@@ -36,6 +36,9 @@ pub enum OpenError {
     /// A model file that cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A model that cannot be run.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
@@ -46,6 +49,9 @@ pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, 
         PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
         PolicySpec::Empty => Arc::new(Constant::empty()),
         PolicySpec::OpenAi { url, model } => Arc::new(OpenAi::new(url, model, context.openai)?),
-        PolicySpec::Gguf(path) => Arc::new(GgufPolicy::open(path, context.gguf)?),
+        PolicySpec::Gguf(path) => {
+            let model = LocalModel::gguf(path, Weights::default())?;
+            Arc::new(LocalPolicy::new(model, context.engine)?)
+        }
     })
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use fulgurite_trace::{FinishReason, Message, ToolDefinition, Usage, VersionSpan};
+use fulgurite_trace::{FinishReason, Message, ToolDefinition, Truncation, Usage, VersionSpan};
 use tokio::sync::mpsc;
 
 /// What a policy is and can do.
@@ -24,10 +24,30 @@ pub struct Sampling {
     pub max_tokens: u32,
     /// 0 is greedy.
     pub temperature: f32,
+    /// How softmax(logits / temperature) is cut; by default not at all, which is what training
+    /// wants.
+    pub truncation: Truncation,
     /// Strings that end the reply; cut from the text, kept in the token history.
     pub stop: Vec<String>,
-    /// Seed of this call; equal requests with equal seeds give equal replies from local policies.
+    /// Tokens that end the reply besides the policy's own end tokens; not in the text, kept in
+    /// the token history.
+    pub stop_tokens: Vec<u32>,
+    /// Seed of this call. Each token is drawn with its own number of the seed's stream, so that
+    /// what was computed before, and together with what, takes no part.
     pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            max_tokens: 1024,
+            temperature: 1.0,
+            truncation: Truncation::default(),
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            seed: 0,
+        }
+    }
 }
 
 /// Where in a run a call stands: what scripted policies look replies up by.
@@ -86,8 +106,11 @@ pub struct SampledReply {
     pub prompt: Vec<u32>,
     /// Sampled ids, end token included when one was chosen.
     pub response: Vec<u32>,
-    /// One log-probability per response id, or empty.
+    /// One log-probability per response id under the distribution it was drawn from, or empty.
     pub log_probabilities: Vec<f32>,
+    /// One log-probability per response id under the whole softmax(logits / temperature), where
+    /// that was cut and the policy knows; else empty.
+    pub untruncated: Vec<f32>,
     /// Which version wrote which ids.
     pub versions: Vec<VersionSpan>,
 }

@@ -7,7 +7,7 @@
 
 use std::{io::Write, path::Path};
 
-use fulgurite_policy::{GgufOptions, GgufPolicy};
+use fulgurite_policy::{LocalModel, Weights};
 use proptest::prelude::*;
 
 fn good() -> Vec<u8> {
@@ -15,10 +15,10 @@ fn good() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn open(bytes: &[u8]) -> Result<GgufPolicy, String> {
+fn open(bytes: &[u8]) -> Result<LocalModel, String> {
     let mut file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    GgufPolicy::open(file.path(), GgufOptions::default()).map_err(|error| error.to_string())
+    LocalModel::gguf(file.path(), Weights::default()).map_err(|error| error.to_string())
 }
 
 /// The good file with what follows the first occurrence of a text replaced.
@@ -46,9 +46,9 @@ fn what_is_no_model_is_said_so() {
     error(b"", "GGUF");
     error(b"GGUF", "GGUF");
     error(b"PK\x03\x04 a zip file", "does not begin with `GGUF`");
-    let missing = GgufPolicy::open(Path::new("/nonexistent/m.gguf"), GgufOptions::default());
+    let missing = LocalModel::gguf(Path::new("/nonexistent/m.gguf"), Weights::default());
     assert!(missing.unwrap_err().to_string().contains("/nonexistent/m.gguf"));
-    assert!(GgufPolicy::open(&std::env::temp_dir(), GgufOptions::default()).is_err());
+    assert!(LocalModel::gguf(&std::env::temp_dir(), Weights::default()).is_err());
 }
 
 #[test]

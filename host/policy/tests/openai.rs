@@ -32,7 +32,7 @@ fn request() -> ReplyRequest {
             description: "run".to_owned(),
             parameters: r#"{"type":"object"}"#.to_owned(),
         }]),
-        sampling: Sampling { max_tokens: 9, temperature: 0.5, stop: vec![], seed: 7 },
+        sampling: Sampling { max_tokens: 9, temperature: 0.5, seed: 7, ..Default::default() },
     }
 }
 

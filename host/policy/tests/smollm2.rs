@@ -14,8 +14,8 @@ use std::{
 
 use fulgurite_model::{Batch, KvSlots, Model};
 use fulgurite_policy::{
-    CallKey, ChatFormat, GgufOptions, GgufPolicy, Policy, Prompt, ReplyRequest, Sampling,
-    TemplateFormat, Tokenizer, Weights,
+    CallKey, ChatFormat, EngineOptions, LocalModel, LocalPolicy, Policy, Prompt, ReplyRequest,
+    Sampling, TemplateFormat, Tokenizer, Weights,
 };
 use fulgurite_trace::{FinishReason, Message, Role};
 
@@ -156,7 +156,8 @@ fn stored_weights_come_near_and_do_not_depend_on_the_cut() {
 
 #[tokio::test]
 async fn it_replies_and_goes_on_with_the_conversation() {
-    let policy = GgufPolicy::open(&file(), GgufOptions::default()).unwrap();
+    let model = LocalModel::gguf(&file(), Weights::default()).unwrap();
+    let policy = LocalPolicy::new(model, EngineOptions::default()).unwrap();
     assert!(policy.info().name.starts_with("gguf:SmolLM2-135M-Instruct.Q4_1@b179c9523d0e"));
     assert_eq!(policy.info().context_length, Some(8192));
     let format = policy.chat_format().unwrap();
@@ -171,7 +172,7 @@ async fn it_replies_and_goes_on_with_the_conversation() {
         },
         prompt: Prompt::Tokens(prompt.into()),
         tools: Arc::from([]),
-        sampling: Sampling { max_tokens: maximum, temperature: 0.0, stop: vec![], seed: 0 },
+        sampling: Sampling { max_tokens: maximum, temperature: 0.0, ..Default::default() },
     };
     let question = Message::text(Role::User, "Write a function that adds two numbers.");
     let prompt = format.render(&[question], &[]).unwrap();

@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use crate::{
     Captured, CommandLine, CommandOutput, CommandRequest, CommandStop, Digest, EntryBody,
     EpisodeSummary, FailureKind, FinishReason, Message, OutcomeStatus, Run, Score, ScoreComponent,
-    SealedEnding, State, Store, StoreError, ToolDefinition, Turn, TurnValue, VersionSpan,
-    entry::SegmentOrigin,
+    SealedEnding, State, Store, StoreError, ToolDefinition, Truncation, Turn, TurnValue,
+    VersionSpan, entry::SegmentOrigin,
 };
 
 /// Version of the form; counted up when a field changes its meaning or goes away.
@@ -152,6 +152,8 @@ struct TurnLine<'data> {
     model_role: &'data str,
     policy: &'data str,
     temperature: f32,
+    #[serde(skip_serializing_if = "Truncation::is_none")]
+    truncation: Truncation,
     tools: &'data [ToolDefinition],
     messages: &'data [Message],
     reply: &'data Message,
@@ -166,6 +168,8 @@ struct TokensPart<'data> {
     context: &'data [u32],
     response: &'data [u32],
     log_probabilities: &'data [f32],
+    #[serde(skip_serializing_if = "<[f32]>::is_empty")]
+    untruncated: &'data [f32],
     versions: &'data [VersionSpan],
 }
 
@@ -335,6 +339,7 @@ fn turn_line(place: Place, turn: &Turn) -> TurnLine<'_> {
         model_role: &turn.model_role,
         policy: &turn.policy,
         temperature: turn.temperature,
+        truncation: turn.truncation,
         tools: &turn.tools,
         messages: &turn.messages,
         reply: &turn.reply,
@@ -345,6 +350,7 @@ fn turn_line(place: Place, turn: &Turn) -> TurnLine<'_> {
             context: &tokens.context,
             response: &tokens.response,
             log_probabilities: &tokens.log_probabilities,
+            untruncated: &tokens.untruncated,
             versions: &tokens.versions,
         }),
     }

@@ -1,5 +1,7 @@
 //! The journal of an episode: what happened, in order.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,8 +29,51 @@ pub struct SampledTokens {
     /// Log-probability of each response id under the actual sampling distribution; empty when the
     /// policy gave none.
     pub log_probabilities: Vec<f32>,
+    /// Log-probability of each response id under the whole softmax(logits / temperature). Only
+    /// where the sampling distribution was cut ([`Turn::truncation`]); else empty, since it is
+    /// `log_probabilities`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untruncated: Vec<f32>,
     /// Which version wrote which ids; starts are ascending and the first is 0.
     pub versions: Vec<VersionSpan>,
+}
+
+/// How the sampling distribution is cut. The cuts are made one after the other, in the order of
+/// the fields, on softmax(logits / temperature); what is left is scaled to 1 after each.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Truncation {
+    /// Only this many of the likeliest tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<NonZeroU32>,
+    /// Only the fewest likeliest tokens that have this much of the mass together; in (0, 1].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f32>,
+    /// Only tokens at least this share as likely as the likeliest; in [0, 1].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_p: Option<f32>,
+}
+
+impl Truncation {
+    /// Whether nothing is cut.
+    pub fn is_none(&self) -> bool {
+        self.top_k.is_none()
+            && self.top_p.is_none_or(|share| share >= 1.0)
+            && self.min_p.is_none_or(|share| share <= 0.0)
+    }
+
+    /// What is wrong with the values, if anything.
+    pub fn problem(&self) -> Option<String> {
+        match (self.top_p, self.min_p) {
+            (Some(share), _) if !(share > 0.0 && share <= 1.0) => {
+                Some(format!("top-p is {share}; it must be above 0 and at most 1"))
+            }
+            (_, Some(share)) if !(0.0..=1.0).contains(&share) => {
+                Some(format!("min-p is {share}; it must be from 0 to 1"))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Where a conversation's history came from.
@@ -83,6 +128,9 @@ pub struct Turn {
     pub tokens: Option<SampledTokens>,
     /// Sampling temperature.
     pub temperature: f32,
+    /// How the sampling distribution was cut.
+    #[serde(default, skip_serializing_if = "Truncation::is_none")]
+    pub truncation: Truncation,
     /// The policy's name and digest, as in the run's plan.
     pub policy: String,
     /// Wall-clock milliseconds of the call. Not canonical.

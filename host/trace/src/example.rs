@@ -1,12 +1,14 @@
 //! Things to record, for tests.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use crate::{
     Captured, CommandLine, CommandOutput, CommandRequest, CommandStop, Digest, Ending, EntryBody,
     FailureKind, FinishReason, Message, Outcome, OutcomeStatus, Part, Role, SampledTokens, Score,
-    ScoreComponent, ToolCall, ToolDefinition, ToolResult, Turn, TurnValue, Usage, VersionSpan,
-    entry::SegmentOrigin,
+    ScoreComponent, ToolCall, ToolDefinition, ToolResult, Truncation, Turn, TurnValue, Usage,
+    VersionSpan, entry::SegmentOrigin,
 };
 
 /// A turn of few tokens.
@@ -27,9 +29,11 @@ pub(crate) fn turn(index: u32, asked: &str) -> Turn {
             context: (0..8).map(|id| id + index).collect(),
             response: vec![index, 2, 70_000],
             log_probabilities: vec![-0.1, -2.5, -0.000_1],
+            untruncated: Vec::new(),
             versions: vec![VersionSpan { start: 0, version: 3 }],
         }),
         temperature: 0.7,
+        truncation: Truncation::default(),
         policy: "script".into(),
         latency_ms: 12,
         retries: 1,
@@ -95,6 +99,11 @@ pub(crate) fn every_entry() -> Vec<EntryBody> {
     let mut branched = turn(1, "again");
     branched.origin = SegmentOrigin::Branched { turn: 0 };
     branched.conversation = 1;
+    branched.truncation =
+        Truncation { top_k: NonZeroU32::new(20), top_p: Some(0.5), min_p: Some(0.25) };
+    if let Some(tokens) = &mut branched.tokens {
+        tokens.untruncated = vec![-0.5, -3.5, -0.25];
+    }
     let mut restarted = turn(2, "shorter");
     restarted.origin = SegmentOrigin::Restarted { reason: "compaction".into() };
     restarted.segment = 1;
@@ -145,6 +154,7 @@ pub(crate) fn any_entry() -> impl Strategy<Value = EntryBody> {
         proptest::option::of((
             proptest::collection::vec(any::<u32>(), 0..20),
             proptest::collection::vec((any::<u32>(), -1e3..0.0_f32), 0..20),
+            any::<bool>(),
         )),
         -10.0..10.0_f32,
     )
@@ -152,9 +162,12 @@ pub(crate) fn any_entry() -> impl Strategy<Value = EntryBody> {
             let mut turn = turn(0, &asked);
             turn.index = index;
             turn.temperature = temperature;
-            turn.tokens = tokens.map(|(context, sampled)| {
-                let (response, log_probabilities) = sampled.into_iter().unzip();
-                SampledTokens { context, response, log_probabilities, versions: Vec::new() }
+            turn.truncation.top_k = NonZeroU32::new(index % 3);
+            turn.tokens = tokens.map(|(context, sampled, cut)| {
+                let (response, log_probabilities): (_, Vec<f32>) = sampled.into_iter().unzip();
+                let untruncated = if cut { log_probabilities.clone() } else { Vec::new() };
+                let versions = Vec::new();
+                SampledTokens { context, response, log_probabilities, untruncated, versions }
             });
             EntryBody::Turn(Box::new(turn))
         });

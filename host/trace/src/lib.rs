@@ -26,7 +26,7 @@ pub mod writer;
 
 pub use command::{Captured, CommandLine, CommandOutput, CommandRequest, CommandStop};
 pub use digest::Digest;
-pub use entry::{Entry, EntryBody, SampledTokens, Turn, VersionSpan};
+pub use entry::{Entry, EntryBody, SampledTokens, Truncation, Turn, VersionSpan};
 pub use episode::{Ending, EpisodeRef, FailureKind, Outcome, OutcomeStatus};
 pub use lifecycle::State;
 pub use message::{FinishReason, Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Usage};

@@ -16,7 +16,8 @@ use std::{
 
 use fulgurite_trace::{
     Digest, Ending, EntryBody, EpisodeRef, FailureKind, FinishReason, Message, QueuedEpisode, Role,
-    RunRecord, RunStatus, SampledTokens, State, Store, Turn, Usage, entry::SegmentOrigin,
+    RunRecord, RunStatus, SampledTokens, State, Store, Truncation, Turn, Usage,
+    entry::SegmentOrigin,
 };
 
 const VARIABLE: &str = "FULGURITE_TEST_KILL_STORE";
@@ -39,6 +40,7 @@ fn turn(task: u32, index: u32) -> EntryBody {
         usage: Usage { prompt_tokens: 3, cached_tokens: 0, completion_tokens: 64 },
         tokens: Some(SampledTokens { response, ..SampledTokens::default() }),
         temperature: 1.0,
+        truncation: Truncation::default(),
         policy: "script".into(),
         latency_ms: 0,
         retries: 0,

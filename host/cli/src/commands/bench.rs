@@ -129,7 +129,7 @@ pub(crate) async fn store(turns: u32, places: &Places, output: Output) -> Result
 }
 
 /// One figure a row, under the names of the JSON form.
-fn flat<T: Serialize>(figures: &T) -> String {
+pub(crate) fn flat<T: Serialize>(figures: &T) -> String {
     let rows = match serde_json::to_value(figures) {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => serde_json::Map::new(),
@@ -300,11 +300,16 @@ fn quantile(samples: &mut [Duration], share: f64) -> Duration {
 }
 
 fn resident_mib() -> Result<f64> {
+    memory_mib("VmRSS")
+}
+
+/// A figure of this process's memory, by its name in `/proc/self/status`.
+pub(crate) fn memory_mib(name: &str) -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read /proc")?;
     status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB"))
         .and_then(|kib| kib.trim().parse::<f64>().ok())
         .map(|kib| kib / 1024.0)
-        .context("/proc/self/status names no resident memory")
+        .with_context(|| format!("/proc/self/status names no {name}"))
 }

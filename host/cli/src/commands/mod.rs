@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod bench;
+pub(crate) mod bench_policy;
 pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod files;
@@ -9,5 +10,6 @@ pub(crate) mod inspect;
 pub(crate) mod new;
 pub(crate) mod plugin;
 pub(crate) mod reward_check;
+pub(crate) mod serve;
 pub(crate) mod tasks;
 pub(crate) mod trace;

@@ -78,6 +78,7 @@ pub(crate) async fn equip(settings: Settings, places: &Places, output: Output) -
         sampling: SamplingPlan {
             temperature: settings.temperature,
             max_tokens: settings.max_tokens,
+            truncation: settings.truncation,
         },
         history: settings.history,
         samples: settings.samples,
@@ -212,6 +213,7 @@ fn gateway_settings(plan: &Plan) -> GatewaySettings {
             max_tokens: NonZeroU32::new(plan.sampling.max_tokens)
                 .unwrap_or(default.sampling.max_tokens),
             temperature: plan.sampling.temperature,
+            truncation: plan.sampling.truncation,
             ..default.sampling.clone()
         },
         budgets: Budgets {

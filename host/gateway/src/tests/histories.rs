@@ -357,6 +357,7 @@ async fn reported_prompts_of_message_level_policies_follow_the_same_rule() {
             // One too few: dropped rather than trained on.
             log_probabilities: vec![-1.0; response.len() - 1],
             versions: vec![VersionSpan { start: 3, version: 1 }],
+            ..Default::default()
         };
         Ok(fulgurite_policy::PolicyReply { tokens: Some(tokens), ..reply(text, 0) })
     };

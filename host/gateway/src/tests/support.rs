@@ -367,7 +367,7 @@ impl Policy for Babbler {
             completion_tokens: u64::try_from(response.len()).unwrap(),
         };
         let log_probabilities = vec![-0.5; response.len()];
-        let tokens = SampledReply { prompt: vec![], response, log_probabilities, versions: vec![] };
+        let tokens = SampledReply { response, log_probabilities, ..Default::default() };
         Ok(PolicyReply { message, finish, usage, tokens: Some(tokens) })
     }
 }

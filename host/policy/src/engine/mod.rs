@@ -1,50 +1,86 @@
-//! The thread that owns a model.
+//! The thread that samples.
 //!
-//! One call at a time, first come, first served, over a bounded queue; a caller that finds it
-//! full waits, and a caller that goes away cancels its call at the next token. Keys and values
-//! of finished calls are kept for the turns that follow ([`cache`]).
+//! **Continuous batching.** Calls arrive over a bounded queue. Each step admits waiting calls to
+//! free slots, reads prompts in chunks (a budget of tokens a step, all prompts together) and
+//! computes the next token of every reply that is being written, all in one ragged pass
+//! ([`scheduler`]). A caller that goes away frees its slot at the next step.
+//!
+//! **Prefix cache.** A slot is a place for the keys and values of one sequence, allocated at the
+//! start. A sequence stays in its slot when its call has ended, so a conversation's next turn
+//! costs only its new tokens, and the n calls of a group compute their prompt once ([`place`]
+//! has the rule). Everything in the slots was computed by one version of the weights; an update
+//! empties them.
+//!
+//! **Weights change between steps only.** A step holds the weights' lock for reading, an update
+//! for writing, so never inside a token. A reply that an update splits has its sequence computed
+//! again by the new weights and goes on, or starts anew ([`Interrupted`]); each token is marked
+//! with its version, and its log-probability is that version's.
+//!
+//! **What is the same twice.** Each token is drawn with its own number of the seed's stream
+//! ([`sampler`]). With [`EngineOptions::batch_invariant`] the logits too depend on the sequence
+//! and the weights alone, so the same prompt, seed and version give the same tokens, whatever
+//! else is in the batch and whatever was cached. Without it, they are the same up to rounding.
 
-mod cache;
+mod call;
+mod control;
+mod place;
 mod sampler;
+mod scheduler;
+mod statistics;
 mod text;
+mod weights;
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use fulgurite_model::{Batch, KvSlots, Model, Tensor};
-use fulgurite_trace::{FinishReason, Usage, VersionSpan};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
-use tokio::sync::{mpsc, oneshot};
+use fulgurite_model::ModelConfig;
+use tokio::sync::mpsc;
 
-use self::{cache::PrefixCache, sampler::choose, text::ReplyText};
-use crate::{
-    Chunk, PolicyError, PolicyReply, SampledReply, Sampling, TemplateFormat, Tokenizer,
-    chunks::ChunkSender, fixed::natural_finish,
-};
+pub(crate) use self::{call::Job, control::Control, weights::SharedWeights};
+use self::{call::Words, scheduler::Scheduler};
+pub use self::{control::Paused, statistics::EngineStatistics, weights::BrokenWeights};
+use crate::{TemplateFormat, Tokenizer};
 
-/// The most stop strings of a call, and the longest.
-const MAXIMUM_STOPS: usize = 64;
-const MAXIMUM_STOP: usize = 1024;
+/// The most tokens of a sequence unless others are asked for.
+const USUAL_CONTEXT: usize = 32_768;
 /// Enough for candle's deepest calls.
 const STACK: usize = 8 << 20;
 
+/// What becomes of a reply that an update of the weights interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Interrupted {
+    /// It goes on with the new weights; what was sampled stays. Each token is marked with the
+    /// version that sampled it.
+    #[default]
+    Continue,
+    /// It is taken back and sampled anew, so that one version wrote all of it. Chunks that were
+    /// sent cannot be taken back; the reply counts.
+    Resample,
+}
+
 /// How an engine works.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Tokens of history and reply together, at most what the model was made for. Absent: what
-    /// the model was made for, up to 32,768.
+    /// the model was made for, up to 32,768 and up to what fits
+    /// [`EngineOptions::key_value_bytes`].
     pub context_length: Option<u32>,
-    /// Calls that wait in the queue; further callers wait outside.
+    /// Calls that wait inside the engine for a slot. As many again wait in the channel to it;
+    /// further callers wait outside.
     pub queue: usize,
-    /// Tokens read at a time while a prompt is read; a cancelled call ends between two.
+    /// Tokens of prompts that one step reads, all calls together.
     pub prefill: usize,
-    /// Sequences kept for later turns; 0 keeps none.
-    pub cached_sequences: usize,
-    /// Bytes that these may take.
-    pub cached_bytes: usize,
+    /// Sequences that are held at once, whether they are being written or are kept for later
+    /// turns; fewer where they do not fit [`EngineOptions::key_value_bytes`].
+    pub slots: usize,
+    /// Bytes for the keys and values of all slots. They are reserved at the start, and take
+    /// memory as sequences grow into them.
+    pub key_value_bytes: usize,
+    /// Whether sequences are kept and shared. Without it every call computes its whole prompt.
+    pub prefix_cache: bool,
+    /// Whether a token's numbers never depend on what else is in the batch. Costs speed.
+    pub batch_invariant: bool,
+    /// What becomes of a reply that an update interrupts.
+    pub interrupted: Interrupted,
 }
 
 impl Default for EngineOptions {
@@ -53,200 +89,140 @@ impl Default for EngineOptions {
             context_length: None,
             queue: 64,
             prefill: 256,
-            cached_sequences: 64,
-            cached_bytes: 512 << 20,
+            slots: 16,
+            key_value_bytes: 4 << 30,
+            prefix_cache: true,
+            batch_invariant: false,
+            interrupted: Interrupted::Continue,
         }
     }
 }
 
-/// What an engine is asked.
-pub(crate) struct Job {
-    pub(crate) prompt: Arc<[u32]>,
-    pub(crate) sampling: Sampling,
-    pub(crate) turn: u32,
-    pub(crate) chunks: Option<mpsc::Sender<Chunk>>,
-    pub(crate) answer: oneshot::Sender<Result<PolicyReply, PolicyError>>,
+/// An engine that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Not even one sequence fits.
+    #[error(
+        "keys and values of {context} tokens take {needed} MiB, and {allowed} MiB are allowed\n  \
+         mend: ask for a shorter context, or allow more"
+    )]
+    Memory {
+        /// Tokens of a sequence.
+        context: usize,
+        /// MiB they take.
+        needed: usize,
+        /// MiB that are allowed.
+        allowed: usize,
+    },
+    /// The memory could not be had.
+    #[error("no memory for keys and values: {0}")]
+    Allocation(fulgurite_model::Error),
+    /// The weights are half written.
+    #[error(transparent)]
+    Weights(#[from] BrokenWeights),
+    /// The thread could not be started.
+    #[error("no thread can be started for the engine: {0}")]
+    Thread(std::io::Error),
 }
 
-/// The model and what is needed to talk with it.
+/// How many tokens a sequence may have, and how many sequences there are.
+fn dimensions(
+    options: &EngineOptions,
+    config: &ModelConfig,
+) -> Result<(usize, usize), EngineError> {
+    let numbers = 2 * config.layers * config.key_value_heads * config.head;
+    let per_token = (numbers * size_of::<f32>()).max(1);
+    let fitting = options.key_value_bytes / per_token;
+    let context = match options.context_length {
+        Some(asked) => config.context.min(usize::try_from(asked).unwrap_or(usize::MAX)),
+        None => config.context.min(USUAL_CONTEXT).min(fitting),
+    };
+    let slots = fitting.checked_div(context).unwrap_or(0).min(options.slots.max(1));
+    if slots == 0 {
+        let context = context.max(1);
+        let needed = (context.saturating_mul(per_token) >> 20).max(1);
+        return Err(EngineError::Memory {
+            context,
+            needed,
+            allowed: options.key_value_bytes >> 20,
+        });
+    }
+    Ok((context, slots))
+}
+
+/// What samples: weights and what is needed to talk with them.
 pub(crate) struct Engine {
-    pub(crate) model: Model,
+    pub(crate) weights: Arc<SharedWeights>,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) format: Arc<TemplateFormat>,
     pub(crate) options: EngineOptions,
-    /// Tokens of history and reply together.
+}
+
+/// The way to an engine's thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) jobs: mpsc::Sender<Job>,
+    pub(crate) control: Arc<Control>,
+    /// Tokens of a sequence.
     pub(crate) context: usize,
-    pub(crate) version: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.control.close();
+    }
 }
 
 impl Engine {
-    /// Starts the thread. It ends when the sender is gone.
-    pub(crate) fn start(self) -> std::io::Result<mpsc::Sender<Job>> {
-        let (sender, mut jobs) = mpsc::channel::<Job>(self.options.queue.max(1));
-        let mut cache = PrefixCache::new(
-            self.model.config(),
-            self.context,
-            self.options.cached_sequences,
-            self.options.cached_bytes,
-        )
-        .map_err(|error| std::io::Error::other(error.to_string()))?;
-        std::thread::Builder::new().name("policy-engine".to_owned()).stack_size(STACK).spawn(
-            move || {
-                while let Some(mut job) = jobs.blocking_recv() {
-                    // Kernels assert what they assume. A file that breaks such an assumption
-                    // must not take the engine down.
-                    let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut job, &mut cache)));
-                    let result = result.unwrap_or_else(|_| {
-                        cache.clear();
-                        Err(PolicyError::Internal("the model's computation panicked".to_owned()))
-                    });
-                    // The caller may be gone.
-                    let _ = job.answer.send(result);
-                }
-            },
-        )?;
-        Ok(sender)
-    }
-
-    fn run(&self, job: &mut Job, cache: &mut PrefixCache) -> Result<PolicyReply, PolicyError> {
-        self.check(&job.prompt, &job.sampling)?;
-        let computed = |error: fulgurite_model::Error| {
-            let text = error.to_string();
-            PolicyError::Internal(text.lines().next().unwrap_or_default().to_owned())
-        };
-        let slot = cache.take(&job.prompt, self.version).map_err(computed)?;
-        let cached = cache.slots.length(slot);
-        let mut reply = Generation {
-            text: ReplyText::new(&job.sampling.stop, self.format.native_tools()),
-            chunks: ChunkSender::new(job.chunks.take()),
-            response: Vec::new(),
-            log_probabilities: Vec::new(),
-            finish: FinishReason::Length,
-        };
-        let result = self.generate(job, &mut cache.slots, slot, &mut reply).map_err(computed)?;
-        let length = cache.slots.length(slot);
-        let known = job.prompt.iter().chain(&reply.response).copied().take(length).collect();
-        cache.put(slot, known, self.version);
-        result?;
-        Ok(self.finish(job, reply, cached))
-    }
-
-    fn check(&self, prompt: &[u32], sampling: &Sampling) -> Result<(), PolicyError> {
-        let invalid = |text: &str| Err(PolicyError::Invalid(text.to_owned()));
-        if prompt.is_empty() {
-            return invalid("the history has no tokens");
-        }
-        if let Some(id) = prompt.iter().find(|id| **id as usize >= self.tokenizer.len()) {
-            return invalid(&format!("the history holds {id}, which is no token of the model"));
-        }
-        if prompt.len() >= self.context {
-            return Err(PolicyError::ContextLength(format!(
-                "it has {} tokens, and history and reply together may have {}",
-                prompt.len(),
-                self.context
-            )));
-        }
-        if sampling.max_tokens == 0 {
-            return invalid("a reply of no tokens is asked for");
-        }
-        if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
-            return invalid("the temperature is not a number from 0 on");
-        }
-        let stops = &sampling.stop;
-        if stops.len() > MAXIMUM_STOPS
-            || stops.iter().any(|stop| stop.is_empty() || stop.len() > MAXIMUM_STOP)
-        {
-            return invalid("a stop string is empty or too long, or there are too many");
-        }
-        Ok(())
-    }
-
-    /// Reads the prompt and writes the reply. The inner error is the caller's absence.
-    fn generate(
-        &self,
-        job: &Job,
-        slots: &mut KvSlots,
-        slot: u32,
-        reply: &mut Generation,
-    ) -> fulgurite_model::Result<Result<(), PolicyError>> {
-        let cancelled = || Ok(Err(PolicyError::Unavailable("the call was cancelled".to_owned())));
-        let mut logits = Vec::new();
-        while slots.length(slot) < job.prompt.len() {
-            if job.answer.is_closed() {
-                return cancelled();
-            }
-            let rest = job.prompt.get(slots.length(slot)..).unwrap_or_default();
-            let part = rest.get(..self.options.prefill.max(1)).unwrap_or(rest);
-            let hidden = self.model.forward(&Batch::following(slots, slot, part), slots)?;
-            if slots.length(slot) == job.prompt.len() {
-                logits = self.last_logits(&hidden)?;
-            }
-        }
-        let mut random = ChaCha8Rng::seed_from_u64(job.sampling.seed);
-        let room = self.context - job.prompt.len();
-        let maximum = room.min(job.sampling.max_tokens as usize);
-        loop {
-            let Some(choice) = choose(&logits, job.sampling.temperature, &mut random) else {
-                return Err(fulgurite_model::Error::Msg(
-                    "the model computes numbers that are none".to_owned(),
-                ));
-            };
-            reply.response.push(choice.token);
-            reply.log_probabilities.push(choice.log_probability);
-            let ended = self.tokenizer.is_end(choice.token);
-            if ended || reply.text.push(self.tokenizer.bytes(choice.token), &mut reply.chunks) {
-                reply.finish = FinishReason::Stop;
-                return Ok(Ok(()));
-            }
-            if reply.response.len() >= maximum {
-                return Ok(Ok(()));
-            }
-            if job.answer.is_closed() {
-                return cancelled();
-            }
-            let hidden =
-                self.model.forward(&Batch::following(slots, slot, &[choice.token]), slots)?;
-            logits = self.last_logits(&hidden)?;
-        }
-    }
-
-    fn last_logits(&self, hidden: &Tensor) -> fulgurite_model::Result<Vec<f32>> {
-        let (tokens, _) = hidden.dims2()?;
-        let last = hidden.narrow(0, tokens - 1, 1)?;
-        self.model.logits(&last)?.flatten_all()?.to_vec1()
-    }
-
-    fn finish(&self, job: &Job, mut reply: Generation, cached: usize) -> PolicyReply {
-        let text = reply.text.finish(&mut reply.chunks);
-        let message = self.format.parse_text(&text, job.turn);
-        let finish = match reply.finish {
-            FinishReason::Stop => natural_finish(&message),
-            other => other,
-        };
-        let count = |tokens: usize| u64::try_from(tokens).unwrap_or(u64::MAX);
-        PolicyReply {
-            message,
-            finish,
-            usage: Usage {
-                prompt_tokens: count(job.prompt.len()),
-                cached_tokens: count(cached),
-                completion_tokens: count(reply.response.len()),
-            },
-            tokens: Some(SampledReply {
-                prompt: Vec::new(),
-                response: reply.response,
-                log_probabilities: reply.log_probabilities,
-                versions: vec![VersionSpan { start: 0, version: self.version }],
-            }),
-        }
+    /// Reserves the memory and starts the thread.
+    pub(crate) fn start(self) -> Result<Handle, EngineError> {
+        let Self { weights, tokenizer, format, options } = self;
+        let (sender, jobs) = mpsc::channel::<Job>(options.queue.max(1));
+        let words = Words { tokenizer, format };
+        let (scheduler, context) = weights.read(|model, version| {
+            let (context, slots) = dimensions(&options, model.config())?;
+            Scheduler::new(words, options, model, version, context, slots)
+                .map(|scheduler| (scheduler, context))
+                .map_err(EngineError::Allocation)
+        })??;
+        let control = Control::new();
+        control.publish(scheduler.statistics());
+        let shared = control.clone();
+        std::thread::Builder::new()
+            .name("policy-engine".to_owned())
+            .stack_size(STACK)
+            .spawn(move || run(scheduler, jobs, &weights, &shared))
+            .map_err(EngineError::Thread)?;
+        Ok(Handle { jobs: sender, control, context })
     }
 }
 
-/// A reply while it is written.
-struct Generation {
-    text: ReplyText,
-    chunks: ChunkSender,
-    response: Vec<u32>,
-    log_probabilities: Vec<f32>,
-    finish: FinishReason,
+/// The thread.
+fn run(
+    mut scheduler: Scheduler,
+    mut jobs: mpsc::Receiver<Job>,
+    weights: &SharedWeights,
+    control: &Control,
+) {
+    loop {
+        if scheduler.is_idle() {
+            control.stand(true);
+            let Some(job) = jobs.blocking_recv() else { return };
+            scheduler.accept(job);
+            control.stand(false);
+        }
+        while scheduler.has_room() {
+            match jobs.try_recv() {
+                Ok(job) => scheduler.accept(job),
+                Err(_) => break,
+            }
+        }
+        let admits = control.before_step(scheduler.active());
+        if let Err(broken) = weights.read(|model, version| scheduler.step(model, version, admits)) {
+            scheduler.fail_all(&broken.to_string());
+        }
+        control.publish(scheduler.statistics());
+        scheduler.answer();
+    }
 }

@@ -53,6 +53,16 @@ impl ApiKey {
         fits.then_some(Self(key))
     }
 
+    /// Whether a header's value carries this key. Takes the same time whatever it differs in.
+    pub fn is_bearer(&self, header: &[u8]) -> bool {
+        let expected = self.bearer();
+        let difference = expected
+            .bytes()
+            .zip(header.iter().copied().chain(std::iter::repeat(0)))
+            .fold(0, |difference, (one, other)| difference | (one ^ other));
+        difference == 0 && expected.len() == header.len()
+    }
+
     /// The header's value.
     pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)

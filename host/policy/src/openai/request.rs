@@ -1,6 +1,6 @@
 //! From a call to the JSON of a chat completion request.
 
-use fulgurite_trace::{ToolCall, ToolDefinition};
+use fulgurite_trace::{ToolCall, ToolDefinition, Truncation};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -47,8 +47,22 @@ pub(super) fn body(
     }
     body.insert(style.maximum_field.to_owned(), json!(sampling.max_tokens));
     body.insert("temperature".to_owned(), json!(sampling.temperature));
+    let Truncation { top_k, top_p, min_p } = sampling.truncation;
+    if let Some(top_p) = top_p {
+        body.insert("top_p".to_owned(), json!(top_p));
+    }
+    // The next two are vLLM's, SGLang's and llama.cpp's; other servers refuse or ignore them.
+    if let Some(top_k) = top_k {
+        body.insert("top_k".to_owned(), json!(top_k));
+    }
+    if let Some(min_p) = min_p {
+        body.insert("min_p".to_owned(), json!(min_p));
+    }
     if !sampling.stop.is_empty() {
         body.insert("stop".to_owned(), json!(sampling.stop));
+    }
+    if !sampling.stop_tokens.is_empty() {
+        body.insert("stop_token_ids".to_owned(), json!(sampling.stop_tokens));
     }
     // Servers read seeds as signed 64-bit numbers.
     body.insert("seed".to_owned(), json!(sampling.seed >> 1));

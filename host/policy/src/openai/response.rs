@@ -232,6 +232,7 @@ impl Draft {
             } else {
                 Vec::new()
             },
+            untruncated: Vec::new(),
             versions: if response.is_empty() {
                 Vec::new()
             } else {

@@ -109,6 +109,9 @@ impl Strand {
             let fits = values.len() == tokens.response.len();
             values.get(index).copied().filter(|value| fits && value.is_finite())
         };
+        // Of a cut distribution both are needed. A policy that gives one gives none.
+        let cut = !turn.truncation.is_none() && turn.temperature > 0.0;
+        let half_known = cut && tokens.untruncated.len() != tokens.response.len();
         for (start, end, version) in ranges {
             let start = (*start).max(first);
             if start >= *end {
@@ -121,8 +124,8 @@ impl Strand {
                 version: *version,
             });
             self.trained.extend((start..*end).map(|index| Trained {
-                log_probability: known(&tokens.log_probabilities, index),
-                untruncated: None,
+                log_probability: known(&tokens.log_probabilities, index).filter(|_| !half_known),
+                untruncated: known(&tokens.untruncated, index),
                 temperature: turn.temperature,
             }));
         }

@@ -17,8 +17,8 @@ use tokio::task::{JoinError, JoinSet};
 use super::{Store, StoreError, open::beside};
 use crate::{
     Ending, EntryBody, EpisodeRef, EpisodeWriter, FailureKind, FinishReason, Message,
-    QueuedEpisode, Role, RunRecord, RunStatus, SampledTokens, Score, Turn, Usage, VersionSpan,
-    entry::SegmentOrigin,
+    QueuedEpisode, Role, RunRecord, RunStatus, SampledTokens, Score, Truncation, Turn, Usage,
+    VersionSpan, entry::SegmentOrigin,
 };
 
 /// Token ids between the history and the reply, of every turn.
@@ -270,9 +270,11 @@ fn turn(seed: u32) -> Turn {
             context,
             response,
             log_probabilities,
+            untruncated: Vec::new(),
             versions: vec![VersionSpan { start: 0, version: 0 }],
         }),
         temperature: 1.0,
+        truncation: Truncation::default(),
         policy: "bench".to_owned(),
         latency_ms: 0,
         retries: 0,

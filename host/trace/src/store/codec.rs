@@ -96,6 +96,10 @@ fn take_bulk(entry: &mut EntryBody) -> Option<Vec<u8>> {
             let log_probabilities = std::mem::take(&mut tokens.log_probabilities);
             let mut packer = Packer::with_capacity(32 + 3 * context.len() + 7 * response.len());
             packer.ids(&context).ids(&response).singles(&log_probabilities);
+            let untruncated = std::mem::take(&mut tokens.untruncated);
+            if !untruncated.is_empty() {
+                packer.singles(&untruncated);
+            }
             Some(packer.finish())
         }
         EntryBody::Command { request, output, .. } => {
@@ -129,6 +133,10 @@ fn put_bulk(entry: &mut EntryBody, packed: Option<&[u8]>) -> Result<(), String> 
             tokens.context = unpacker.ids()?;
             tokens.response = unpacker.ids()?;
             tokens.log_probabilities = unpacker.singles()?;
+            // Traces of whole distributions, and those from before there was a choice, lack it.
+            if !unpacker.is_empty() {
+                tokens.untruncated = unpacker.singles()?;
+            }
             unpacker
         }
         EntryBody::Command { request, output, .. } => {

@@ -9,7 +9,8 @@ use std::path::Path;
 use fulgurite_model::{Packed, TokenGradient, TokenScore};
 use fulgurite_trace::{
     Entry, EntryBody, EpisodeRef, FailureKind, FinishReason, Message, Role, SampleSettings,
-    SampledTokens, Turn, TurnValue, Usage, VersionSpan, entry::SegmentOrigin, samples::samples,
+    SampledTokens, Truncation, Turn, TurnValue, Usage, VersionSpan, entry::SegmentOrigin,
+    samples::samples,
 };
 use fulgurite_train::{
     Grade, Group, GroupEpisode,
@@ -177,8 +178,10 @@ fn turn(index: u32, context: Vec<u32>, answer: u32, log_probability: f32, versio
             response: vec![answer],
             log_probabilities: vec![log_probability],
             versions: vec![VersionSpan { start: 0, version }],
+            ..SampledTokens::default()
         }),
         temperature: 1.0,
+        truncation: Truncation::default(),
         policy: "table".to_owned(),
         latency_ms: 0,
         retries: 0,

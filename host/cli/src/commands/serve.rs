@@ -1,0 +1,68 @@
+//! `fulgurite serve`: a policy as an OpenAI-compatible server.
+
+use std::{net::SocketAddr, num::NonZeroU32};
+
+use anyhow::Result;
+use fulgurite_gateway::{
+    SamplingDefaults,
+    serve::{ServeError, ServeOptions, Server},
+};
+use fulgurite_policy::ApiKey;
+use serde::Serialize;
+use serde_json::Map;
+
+use crate::{args::Serve, exit, output::Output, policy};
+
+/// What is told once the server listens.
+#[derive(Serialize)]
+struct Listening {
+    url: String,
+    model: String,
+    address: SocketAddr,
+}
+
+pub(crate) async fn run(serve: &Serve, output: Output) -> Result<()> {
+    let key = match &serve.api_key_env {
+        Some(variable) => ApiKey::from_environment(Some(variable))
+            .map_err(|error| exit::Usage(error.to_string()))?,
+        None => None,
+    };
+    if key.is_none() && !serve.listen.ip().is_loopback() {
+        // Before a model is loaded for nothing.
+        return Err(exit::Usage(ServeError::KeyNeeded(serve.listen).to_string()).into());
+    }
+    let policy = policy::open(&serve.policy, &Map::new(), &[]).await?;
+    let sampling = SamplingDefaults {
+        max_tokens: NonZeroU32::new(serve.max_tokens).unwrap_or(NonZeroU32::MIN),
+        ..SamplingDefaults::default()
+    };
+    let options =
+        ServeOptions { name: serve.name.clone(), key, sampling, ..ServeOptions::default() };
+    let server = Server::bind(policy, serve.listen, options).await?;
+    let told = Listening {
+        url: format!("http://{}/v1", server.address()),
+        model: server.name().to_owned(),
+        address: server.address(),
+    };
+    output.result(&told, |told| {
+        format!("{} is served at {}; Ctrl-C ends it", told.model, told.url)
+    })?;
+    server.run(stop()).await?;
+    Ok(())
+}
+
+/// Until the program is told to end.
+async fn stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupt = async {
+        // A program that cannot hear of Ctrl-C is ended by it.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return interrupt.await };
+    tokio::select! {
+        () = interrupt => {}
+        _ = terminate.recv() => {}
+    }
+}
