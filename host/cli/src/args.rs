@@ -153,7 +153,8 @@ pub(crate) struct Run {
     /// Leave broken rows of the task file out instead of stopping
     #[arg(long)]
     pub(crate) skip_bad: bool,
-    /// openai:URL#model, gguf:PATH, script:FILE, oracle or empty
+    /// openai:URL#model, gguf:PATH, folder:PATH, hf:org/name, tiny:CONFIG.toml, script:FILE,
+    /// oracle or empty
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: Option<String>,
     /// Episodes per task
@@ -214,7 +215,8 @@ pub(crate) struct Grade {
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// What is served: gguf:PATH, openai:URL#MODEL, script:FILE or empty
+    /// What is served: gguf:PATH, folder:PATH, hf:org/name, tiny:CONFIG.toml, openai:URL#MODEL,
+    /// script:FILE or empty
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: String,
     /// Where to listen; addresses that others can reach need a key

@@ -39,6 +39,8 @@ struct LocalOptions {
     batch_invariant: Option<bool>,
     /// What becomes of replies that an update of the weights interrupts.
     interrupted: Option<InterruptedOption>,
+    /// Whether the model is to think, for chat templates that have a switch for it.
+    thinking: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -105,7 +107,11 @@ pub(crate) async fn open(
             context.oracle = Some(Oracle::new(tasks.iter().map(AsRef::as_ref)));
         }
         PolicySpec::OpenAi { .. } => context.openai = openai(read(options)?)?,
-        PolicySpec::Gguf(_) => context.engine = read::<LocalOptions>(options)?.engine(),
+        PolicySpec::Gguf(_) | PolicySpec::Folder(_) | PolicySpec::Hub(_) | PolicySpec::Tiny(_) => {
+            let options = read::<LocalOptions>(options)?;
+            context.thinking = options.thinking;
+            context.engine = options.engine();
+        }
         _ => {
             read::<OpenAiFields>(options)?;
         }

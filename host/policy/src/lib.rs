@@ -18,6 +18,7 @@ pub mod openai;
 mod oracle;
 mod policy;
 pub mod script;
+mod sources;
 mod spec;
 mod tiny;
 mod tokenizer;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    Constant, EngineError, EngineOptions, LocalModel, LocalPolicy, ModelError, OpenAi,
-    OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script, ScriptError, Weights,
+    Constant, EngineError, EngineOptions, HubError, HubOptions, LocalModel, LocalPolicy,
+    ModelError, OpenAi, OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script,
+    ScriptError, Weights,
 };
 
 /// What policies may need besides their specification.
@@ -16,6 +17,10 @@ pub struct OpenContext {
     pub openai: OpenAiOptions,
     /// How models are run on this machine.
     pub engine: EngineOptions,
+    /// Whether these are to think, for chat templates that have a switch for it.
+    pub thinking: Option<bool>,
+    /// Where models of the hub come from; absent: what the environment says.
+    pub hub: Option<HubOptions>,
 }
 
 /// A policy that could not be opened.
@@ -36,6 +41,9 @@ pub enum OpenError {
     /// A model file that cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A model of the hub that cannot be had.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// A model that cannot be run.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -44,14 +52,20 @@ pub enum OpenError {
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
 /// asynchronous callers do this on a blocking thread.
 pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, OpenError> {
-    Ok(match spec {
-        PolicySpec::Script(path) => Arc::new(Script::open(path)?),
-        PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
-        PolicySpec::Empty => Arc::new(Constant::empty()),
-        PolicySpec::OpenAi { url, model } => Arc::new(OpenAi::new(url, model, context.openai)?),
-        PolicySpec::Gguf(path) => {
-            let model = LocalModel::gguf(path, Weights::default())?;
-            Arc::new(LocalPolicy::new(model, context.engine)?)
+    let model = match spec {
+        PolicySpec::Gguf(path) => LocalModel::gguf(path, Weights::default())?,
+        PolicySpec::Folder(path) => LocalModel::folder(path)?,
+        PolicySpec::Tiny(path) => LocalModel::tiny(path)?,
+        PolicySpec::Hub(model) => {
+            let hub = context.hub.unwrap_or_else(HubOptions::from_environment);
+            LocalModel::hub(model, &hub)?
         }
-    })
+        PolicySpec::Script(path) => return Ok(Arc::new(Script::open(path)?)),
+        PolicySpec::Oracle => return Ok(Arc::new(context.oracle.ok_or(OpenError::NoTasks)?)),
+        PolicySpec::Empty => return Ok(Arc::new(Constant::empty())),
+        PolicySpec::OpenAi { url, model } => {
+            return Ok(Arc::new(OpenAi::new(url, model, context.openai)?));
+        }
+    };
+    Ok(Arc::new(LocalPolicy::new(model.with_thinking(context.thinking), context.engine)?))
 }

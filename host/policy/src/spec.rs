@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use reqwest::Url;
 
+use crate::HubModel;
+
 /// A parsed policy specification. [`PolicySpec::from_str`] reads it, `Display` writes it back;
 /// neither form ever holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +18,15 @@ pub enum PolicySpec {
         /// The model's name at that server.
         model: String,
     },
-    /// `gguf:PATH`: a llama-family model, run on this machine.
+    /// `gguf:PATH`: a model file, run on this machine.
     Gguf(PathBuf),
+    /// `folder:PATH`: a model as safetensors with its configuration and tokenizer, run on this
+    /// machine.
+    Folder(PathBuf),
+    /// `hf:ORGANISATION/NAME[@REVISION]`: such a folder from the Hugging Face hub, fetched once.
+    Hub(HubModel),
+    /// `tiny:CONFIG.toml`: a byte-level model of the shape that a file describes.
+    Tiny(PathBuf),
     /// `script:FILE`: replies from a JSON Lines file.
     Script(PathBuf),
     /// `oracle`: the reference replies that tasks carry.
@@ -30,7 +39,9 @@ pub enum PolicySpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{spec}` is no policy: {reason}\n  the forms are: openai:URL#MODEL (an OpenAI-compatible \
-     server), gguf:PATH (a local model file), script:FILE (replies from JSON Lines), oracle (the \
+     server), gguf:PATH (a local model file), folder:PATH (a local folder with safetensors), \
+     hf:ORGANISATION/NAME[@REVISION] (such a folder from the Hugging Face hub), tiny:CONFIG.toml \
+     (a small byte-level model to train from scratch), script:FILE (replies from JSON Lines), oracle (the \
      tasks' reference replies), empty (always empty text)"
 )]
 pub struct SpecError {
@@ -60,6 +71,9 @@ fn parse(spec: &str) -> Result<PolicySpec, String> {
     match (kind, rest) {
         ("openai", rest) => parse_openai(rest.unwrap_or_default()),
         ("gguf", _) => path("path").map(PolicySpec::Gguf),
+        ("folder", _) => path("path").map(PolicySpec::Folder),
+        ("tiny", _) => path("file").map(PolicySpec::Tiny),
+        ("hf", rest) => rest.unwrap_or_default().parse().map(PolicySpec::Hub),
         ("script", _) => path("file").map(PolicySpec::Script),
         ("oracle", None) => Ok(PolicySpec::Oracle),
         ("empty", None) => Ok(PolicySpec::Empty),
@@ -69,6 +83,10 @@ fn parse(spec: &str) -> Result<PolicySpec, String> {
                                       put `openai:` before it and `#MODEL` behind it"
             .to_owned()),
         _ if spec.ends_with(".gguf") => Err("for a model file write `gguf:PATH`".to_owned()),
+        _ if spec.ends_with(".safetensors") => {
+            Err("for safetensors write `folder:` and the path of the folder they are in".to_owned())
+        }
+        _ if spec.ends_with(".toml") => Err("for a tiny model write `tiny:CONFIG.toml`".to_owned()),
         _ if spec.ends_with(".jsonl") => Err("for a script write `script:FILE`".to_owned()),
         _ => Err("its kind is unknown".to_owned()),
     }
@@ -124,6 +142,9 @@ impl fmt::Display for PolicySpec {
                 write!(f, "openai:{}#{model}", url.as_str().trim_end_matches('/'))
             }
             Self::Gguf(path) => write!(f, "gguf:{}", path.display()),
+            Self::Folder(path) => write!(f, "folder:{}", path.display()),
+            Self::Hub(model) => write!(f, "hf:{model}"),
+            Self::Tiny(path) => write!(f, "tiny:{}", path.display()),
             Self::Script(path) => write!(f, "script:{}", path.display()),
             Self::Oracle => f.write_str("oracle"),
             Self::Empty => f.write_str("empty"),
@@ -141,6 +162,10 @@ mod tests {
             "openai:http://localhost:8000/v1#Qwen/Qwen3-8B:latest",
             "openai:https://api.example.com#m",
             "gguf:/models/a b.gguf",
+            "folder:/models/SmolLM2-135M",
+            "hf:HuggingFaceTB/SmolLM2-135M-Instruct",
+            "hf:Qwen/Qwen3-0.6B@c1899de289a04d12100db370d81485cdf75e47ca",
+            "tiny:tiny.toml",
             "script:replies.jsonl",
             "oracle",
             "empty",
@@ -162,7 +187,12 @@ mod tests {
             ("gguf:", "path is missing"),
             ("script", "file is missing"),
             ("oracle:x", "takes nothing"),
+            ("folder:", "path is missing"),
+            ("hf:Qwen3", "ORGANISATION/NAME"),
+            ("hf:../etc", "letters, digits"),
             ("model.gguf", "gguf:PATH"),
+            ("model/model.safetensors", "`folder:`"),
+            ("tiny.toml", "tiny:CONFIG.toml"),
             ("http://localhost:8000", "openai:"),
         ] {
             let error = spec.parse::<PolicySpec>().unwrap_err().to_string();

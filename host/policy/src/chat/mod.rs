@@ -83,12 +83,10 @@ impl TemplateFormat {
         Self::new(Arc::new(Tokenizer::byte_level()), Some(tokenizer::BYTE_TEMPLATE))
     }
 
-    /// With the switch for thinking that some templates have (`enable_thinking`); as the template
-    /// has it where there is none.
-    #[must_use]
-    pub fn with_thinking(mut self, thinking: Option<bool>) -> Self {
+    /// Sets the switch for thinking that some templates have (`enable_thinking`); none: as the
+    /// template has it.
+    pub fn set_thinking(&mut self, thinking: Option<bool>) {
         self.template.set_thinking(thinking);
-        self
     }
 
     /// The tokenizer.
