@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use candle_core::{Result, bail};
 
-use crate::ModelConfig;
+use crate::{Model, ModelConfig, placed::PlacedSlots};
 
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +128,8 @@ pub(crate) struct Run {
 pub struct KvSlots {
     /// Of each layer: keys and values, each (slots, capacity, key heads · head).
     layers: Vec<(Vec<f32>, Vec<f32>)>,
+    /// Instead of `layers`, where the model is computed on another device.
+    placed: Option<PlacedSlots>,
     lengths: Vec<usize>,
     capacity: usize,
     width: usize,
@@ -142,7 +144,23 @@ impl KvSlots {
             bail!("{slots} slots of {capacity} tokens are more than memory can be addressed for")
         };
         let layers = (0..config.layers).map(|_| (vec![0.0; numbers], vec![0.0; numbers])).collect();
-        Ok(Self { layers, lengths: vec![0; slots], capacity, width })
+        Ok(Self { layers, placed: None, lengths: vec![0; slots], capacity, width })
+    }
+
+    /// `slots` empty slots for `capacity` tokens each, where a model is computed.
+    pub fn of(model: &Model, slots: usize, capacity: usize) -> Result<Self> {
+        let Some(placed) = model.placed() else {
+            return Self::new(model.config(), slots, capacity);
+        };
+        let mut own = Self::new(model.config(), slots, capacity)?;
+        own.layers = Vec::new();
+        own.placed = Some(placed.slots(model.config(), slots, capacity)?);
+        Ok(own)
+    }
+
+    /// Keys and values of each layer on another device.
+    pub(crate) fn placed(&self) -> Option<&PlacedSlots> {
+        self.placed.as_ref()
     }
 
     /// Number of slots.
@@ -178,6 +196,12 @@ impl KvSlots {
         }
         let slot = self.capacity * self.width;
         let (source, target) = (from as usize * slot, to as usize * slot);
+        for numbers in self.placed.iter().flatten().flat_map(|(keys, values)| [keys, values]) {
+            if length > 0 && from != to {
+                let copy = numbers.narrow(0, from as usize * self.capacity, length)?.copy()?;
+                numbers.slice_set(&copy, 0, to as usize * self.capacity)?;
+            }
+        }
         for numbers in self.layers.iter_mut().flat_map(|(keys, values)| [keys, values]) {
             numbers.copy_within(source..source + length * self.width, target);
         }
@@ -189,6 +213,10 @@ impl KvSlots {
 
     /// Bytes of memory set aside.
     pub fn bytes(&self) -> usize {
+        if let Some((keys, _)) = self.placed.as_ref().and_then(|placed| placed.first()) {
+            let layers = self.placed.as_ref().map_or(0, Vec::len);
+            return 2 * layers * keys.elem_count() * keys.dtype().size_in_bytes();
+        }
         2 * self.layers.len() * self.slots() * self.capacity * self.width * size_of::<f32>()
     }
 

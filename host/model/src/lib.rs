@@ -22,6 +22,7 @@ mod load;
 mod lora;
 mod model;
 mod numbers;
+mod placed;
 mod training;
 
 pub use batch::{Batch, KvSlots, Row};
@@ -32,6 +33,7 @@ pub use gguf::{GgufFile, ModelError};
 pub use linear::Weights;
 pub use lora::LoraConfig;
 pub use model::{Model, Precision};
+pub use placed::{NumberType, Placement};
 pub use training::{
     BackwardError, GradientError, Gradients, Packed, Target, TokenGradient, TokenScore,
     TrainingMemory,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// From so many rows on, packing a matrix is cheaper than reading it where it lies.
-const MANY: usize = 24;
+const MANY: usize = 64;
 
 /// In which form weights are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,11 +1,14 @@
 //! A model: its parameters and the pass that samples.
 
+use std::sync::Arc;
+
 use candle_core::{Device, Result, Tensor, bail};
 
 use crate::{
     Batch, KvSlots, LoraConfig, ModelConfig,
     layer::{Activations, Context, Layer, Memory, Rotations, Scratch, Vector, norm_rows},
     linear::{Linear, Matrices, Pass},
+    placed::Placed,
 };
 
 /// What a row's numbers may depend on.
@@ -39,6 +42,8 @@ pub struct Model {
     /// Names and views of what is trained.
     views: Vec<(String, Tensor)>,
     precision: Precision,
+    /// The weights on another device, if the model is computed there.
+    placed: Option<Arc<Placed>>,
     pub(crate) memory: crate::training::TrainingMemory,
 }
 
@@ -64,6 +69,7 @@ impl Model {
             lora: None,
             views: Vec::new(),
             precision: Precision::default(),
+            placed: None,
             memory: crate::training::TrainingMemory::default(),
         };
         model.views = crate::training::views(&model)?;
@@ -103,6 +109,15 @@ impl Model {
         let runs = batch.runs(&self.config, slots)?;
         let positions = batch.rows.iter().map(|row| row.position as usize);
         let rotations = Rotations::new(&self.frequencies, positions);
+        if let Some(placed) = &self.placed {
+            let tokens = &batch.tokens;
+            let hidden = placed.forward(&self.config, tokens, &rotations, &runs, slots)?;
+            slots.advance(&runs);
+            return Ok(hidden);
+        }
+        if slots.placed().is_some() {
+            bail!("the slots are on a device, and the model is not")
+        }
         let context = Context {
             config: &self.config,
             rotations: &rotations,
@@ -128,11 +143,23 @@ impl Model {
         if width != self.config.hidden {
             bail!("hidden states are {width} wide, not {}", self.config.hidden)
         }
+        if let Some(placed) = &self.placed {
+            return placed.logits(hidden);
+        }
         let hidden = hidden.contiguous()?;
         let mut logits = Vec::new();
         let rows = crate::numbers::numbers(&hidden)?;
         self.head().forward(&rows, count, &mut logits, self.pass(true))?;
         Tensor::from_vec(logits, (count, self.config.vocabulary), &Device::Cpu)
+    }
+
+    /// The weights on another device, if the model is computed there.
+    pub(crate) fn placed(&self) -> Option<&Placed> {
+        self.placed.as_deref()
+    }
+
+    pub(crate) fn set_placed(&mut self, placed: Option<Placed>) {
+        self.placed = placed.map(Arc::new);
     }
 
     pub(crate) fn pass(&self, adapters: bool) -> Pass {

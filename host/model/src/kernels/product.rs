@@ -221,19 +221,26 @@ impl Left {
         let tiles = height.div_ceil(ROWS);
         scratch.resize(tiles * ROWS * terms, 0.0);
         for term in 0..terms {
-            for (tile, packed) in scratch.chunks_exact_mut(ROWS * terms).enumerate() {
-                let rows = ROWS.min(height - tile * ROWS);
-                let from = numbers.get(term * left.column + tile * ROWS * left.row..);
-                let to = packed.get_mut(term * ROWS..term * ROWS + rows);
-                let (Some(from), Some(to)) = (from, to) else { continue };
-                if left.row == 1 {
-                    let from = from.get(..rows).unwrap_or_default();
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                } else {
-                    for (to, from) in to.iter_mut().zip(from.iter().step_by(left.row)) {
+            let Some(from) = numbers.get(term * left.column..) else { continue };
+            if left.row == 1 {
+                let from = from.get(..height).unwrap_or_default();
+                let (whole, rest) = from.as_chunks::<ROWS>();
+                let mut to = scratch.chunks_exact_mut(ROWS * terms);
+                for from in whole {
+                    let to = to.next().and_then(|to| to.get_mut(term * ROWS..));
+                    if let Some(to) = to.and_then(|to| to.first_chunk_mut()) {
                         *to = *from;
                     }
                 }
+                if let Some(to) = to.next().and_then(|to| to.get_mut(term * ROWS..)) {
+                    to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                }
+                continue;
+            }
+            let mut from = from.iter().step_by(left.row).take(height);
+            for to in scratch.chunks_exact_mut(ROWS * terms) {
+                let to = to.get_mut(term * ROWS..(term + 1) * ROWS).unwrap_or_default();
+                to.iter_mut().zip(&mut from).for_each(|(to, from)| *to = *from);
             }
         }
         Self { numbers: scratch.as_ptr(), tile: ROWS * terms, row: 1, column: ROWS }
@@ -263,17 +270,37 @@ fn pack_panel(
         }
         return;
     }
-    // Columns that lie in order: sixteen at a time, so that a line of the cache is filled whole.
-    const TOGETHER: usize = 16;
+    // Columns that lie in order: squares of sixteen by sixteen, turned.
+    const SIDE: usize = 16;
     let terms = packed.len() / panel;
-    for some in (0..columns).step_by(TOGETHER) {
-        let many = TOGETHER.min(columns - some);
-        let mut from = [&[] as &[f32]; TOGETHER];
+    for some in (0..columns).step_by(SIDE) {
+        let many = SIDE.min(columns - some);
+        let mut from = [&[] as &[f32]; SIDE];
         for (number, from) in from.iter_mut().enumerate().take(many) {
             let at = (first + some + number) * right.column + deep * right.row;
             *from = right.numbers.get(at..).unwrap_or_default();
         }
-        for term in 0..terms {
+        let mut done = 0;
+        if many == SIDE && right.row == 1 {
+            while done + SIDE <= terms {
+                let mut square = [[0f32; SIDE]; SIDE];
+                for (line, from) in square.iter_mut().zip(from) {
+                    if let Some(numbers) = from.get(done..).and_then(|from| from.first_chunk()) {
+                        *line = *numbers;
+                    }
+                }
+                for term in 0..SIDE {
+                    let at = (done + term) * panel + some;
+                    let to = packed.get_mut(at..).and_then(|to| to.first_chunk_mut::<SIDE>());
+                    let Some(to) = to else { continue };
+                    for (to, line) in to.iter_mut().zip(&square) {
+                        *to = line.get(term).copied().unwrap_or_default();
+                    }
+                }
+                done += SIDE;
+            }
+        }
+        for term in done..terms {
             let at = term * panel + some;
             let Some(to) = packed.get_mut(at..at + many) else { continue };
             for (to, from) in to.iter_mut().zip(from) {

@@ -46,6 +46,7 @@ impl Model {
     }
 
     fn score_with(&self, packed: &Packed, adapters: bool) -> Result<Vec<TokenScore>> {
+        self.trains_here()?;
         let rows = Rows::new(packed, self.config())?;
         if rows.target_rows.is_empty() {
             return Ok(Vec::new());
@@ -64,6 +65,13 @@ impl Model {
         let (scores, _) =
             self.head_forward(hidden, &rows.target_tokens, packed.temperature, adapters, 0)?;
         Ok(scores)
+    }
+
+    fn trains_here(&self) -> Result<()> {
+        if self.placed().is_some() {
+            bail!("a model on another device samples and does not train; place it on the CPU")
+        }
+        Ok(())
     }
 
     /// How much memory training passes may keep for their backward pass.
@@ -106,6 +114,7 @@ impl Model {
         gradients: &mut Gradients,
         loss: impl FnOnce(&[TokenScore]) -> std::result::Result<Vec<TokenGradient>, E>,
     ) -> std::result::Result<Vec<TokenScore>, BackwardError<E>> {
+        self.trains_here()?;
         let rows = Rows::new(packed, self.config())?;
         let rotations = Rotations::new(&self.frequencies, rows.positions());
         let context = self.context(&rows, &rotations, self.pass(true), true);
