@@ -29,8 +29,8 @@ pub struct TrainingMemory {
 }
 
 impl Default for TrainingMemory {
-    /// 1 GiB of activations and 256 MiB of logits.
+    /// 1.25 GiB of activations and 256 MiB of logits.
     fn default() -> Self {
-        Self { activations: 1 << 30, logits: 256 << 20 }
+        Self { activations: 5 << 28, logits: 256 << 20 }
     }
 }
