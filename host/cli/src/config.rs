@@ -109,6 +109,8 @@ impl Settings {
         }
         let harness_config = match &flags.harness_config {
             Some(text) => object(text).context("--harness-config")?,
+            // What the file says is for the harness that it names.
+            None if flags.harness.is_some() && flags.harness != file.harness => Map::new(),
             None => file.harness_config,
         };
         let mut rewards =
