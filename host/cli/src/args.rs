@@ -75,6 +75,15 @@ Examples:
   fulgurite run                       # everything from fulgurite.toml
   fulgurite run --resume 20261130-151700-3f9a")]
     Run(Box<Run>),
+    /// Train the policy on episodes of a harness, from one file
+    #[command(after_help = "\
+Examples:
+  fulgurite train train.toml
+  fulgurite train train.toml --resume     # goes on after the last checkpoint
+
+The file is described in host/cli/TRAINING.md. In its `output` folder: checkpoints, metrics.jsonl,
+TensorBoard's event files, and at the end the model or adapter.")]
+    Train(Train),
     /// Score a recorded run again with other rewards, beside its own scores
     #[command(after_help = "\
 Example:
@@ -157,6 +166,9 @@ pub(crate) struct Run {
     /// oracle or empty
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: Option<String>,
+    /// An option of the policy, e.g. adapter=FOLDER, slots=32; may be repeated
+    #[arg(long = "policy-option", value_name = "NAME=VALUE")]
+    pub(crate) policy_options: Vec<String>,
     /// Episodes per task
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) samples: Option<u32>,
@@ -192,10 +204,20 @@ pub(crate) struct Run {
     pub(crate) keep_files: Option<Bytes>,
     /// Do what is missing of a run, with the run's own plan
     #[arg(long, value_name = "RUN", conflicts_with_all = [
-        "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "samples", "seed", "limits",
+        "config", "harness", "harness_config", "rewards", "reward_configs", "tasks", "policy", "policy_options", "samples", "seed", "limits",
         "temperature", "top_k", "top_p", "min_p", "max_tokens", "history", "skip_bad", "keep_files",
     ])]
     pub(crate) resume: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The configuration, TOML
+    #[arg(value_name = "FILE", default_value = "train.toml")]
+    pub(crate) config: PathBuf,
+    /// Go on after the last checkpoint
+    #[arg(long)]
+    pub(crate) resume: bool,
 }
 
 #[derive(Debug, Args)]

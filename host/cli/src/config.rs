@@ -113,6 +113,11 @@ impl Settings {
             None if flags.harness.is_some() && flags.harness != file.harness => Map::new(),
             None => file.harness_config,
         };
+        let mut policy_options = file.policy_options;
+        for text in &flags.policy_options {
+            let (name, value) = policy_option(text)?;
+            policy_options.insert(name, value);
+        }
         let mut rewards =
             if flags.rewards.is_empty() { file.rewards } else { rewards_of(&flags.rewards)? };
         for text in &flags.reward_configs {
@@ -125,7 +130,7 @@ impl Settings {
             tasks: required(flags.tasks.clone().or(file.tasks.map(from_file)), "tasks")?,
             skip_bad: flags.skip_bad || file.skip_bad.unwrap_or_default(),
             policy: required(flags.policy.clone().or(file.policy), "policy")?,
-            policy_options: file.policy_options,
+            policy_options,
             samples: flags.samples.or(file.samples).unwrap_or(1),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),
             seed: flags.seed.or(file.seed).unwrap_or_default(),
@@ -146,7 +151,8 @@ impl Settings {
         Ok(settings)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Whether the values make sense.
+    pub(crate) fn check(&self) -> Result<()> {
         for (name, value) in [
             ("samples", self.samples),
             ("concurrency", self.concurrency),
@@ -227,6 +233,15 @@ fn nearest(message: &str) -> Option<String> {
         .min()
         .filter(|(distance, _)| *distance <= 3)
         .map(|(_, known)| known.to_owned())
+}
+
+/// `NAME=VALUE`. A value that is no JSON is text.
+fn policy_option(text: &str) -> Result<(String, Value)> {
+    let (name, value) = text
+        .split_once('=')
+        .with_context(|| format!("--policy-option `{text}` is not right: write NAME=VALUE"))?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    Ok((name.to_owned(), value))
 }
 
 /// Rewards as flags name and configure them.

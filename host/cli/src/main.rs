@@ -20,6 +20,7 @@ mod run;
 mod schema;
 mod scratch;
 mod table;
+mod train;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
     let places = Places::find(&arguments.global)?;
     match arguments.command {
         Command::Run(flags) => asynchronous(run::run(&flags, &places, output)),
+        Command::Train(flags) => asynchronous(train::run(&flags, &places, output)),
         Command::Grade(grade) => asynchronous(commands::grade::run(&grade, &places, output)),
         Command::New(new) => commands::new::run(&new, output),
         Command::Build(build) => build_guest(&build, &places, output),

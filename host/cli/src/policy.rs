@@ -2,6 +2,7 @@
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -19,7 +20,7 @@ use crate::exit;
 /// `policy_options` of the configuration, for models that are run on this machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct LocalOptions {
+pub(crate) struct LocalOptions {
     /// Calls in all until a reply counts as failed; the gateway's, see [`calls`].
     #[serde(rename = "calls")]
     _calls: Option<NonZeroU32>,
@@ -40,7 +41,9 @@ struct LocalOptions {
     /// What becomes of replies that an update of the weights interrupts.
     interrupted: Option<InterruptedOption>,
     /// Whether the model is to think, for chat templates that have a switch for it.
-    thinking: Option<bool>,
+    pub(crate) thinking: Option<bool>,
+    /// A folder with an adapter in PEFT's layout.
+    adapter: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -51,7 +54,8 @@ enum InterruptedOption {
 }
 
 impl LocalOptions {
-    fn engine(self) -> EngineOptions {
+    /// How the engine is to work.
+    pub(crate) fn engine(self) -> EngineOptions {
         let default = EngineOptions::default();
         let mib = |mib: NonZeroUsize| mib.get().saturating_mul(1 << 20);
         EngineOptions {
@@ -110,6 +114,7 @@ pub(crate) async fn open(
         PolicySpec::Gguf(_) | PolicySpec::Folder(_) | PolicySpec::Hub(_) | PolicySpec::Tiny(_) => {
             let options = read::<LocalOptions>(options)?;
             context.thinking = options.thinking;
+            context.adapter.clone_from(&options.adapter);
             context.engine = options.engine();
         }
         _ => {
@@ -139,7 +144,8 @@ pub(crate) fn calls(options: &Map<String, Value>) -> Option<NonZeroU32> {
     options.get("calls").and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
-fn read<T: DeserializeOwned>(options: &Map<String, Value>) -> Result<T, exit::Usage> {
+/// `policy_options`, as the kind of policy has them.
+pub(crate) fn read<T: DeserializeOwned>(options: &Map<String, Value>) -> Result<T, exit::Usage> {
     serde_json::from_value(Value::Object(options.clone()))
         .map_err(|error| exit::Usage(format!("`policy_options`: {error}")))
 }

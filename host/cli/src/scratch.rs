@@ -39,6 +39,7 @@ pub(crate) fn plan(harness: PluginPin, rewards: Vec<RewardPlan>, concurrency: u3
         floor: 0.0,
         attempts: 1,
         keep_bytes: 0,
+        training: None,
     }
 }
 

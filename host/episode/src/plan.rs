@@ -113,6 +113,10 @@ pub struct Plan {
     /// change what episodes do.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub keep_bytes: u64,
+    /// The folder of the training that the episodes belong to. Not part of what results depend
+    /// on: what the policy was at each turn stands with its tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<PathBuf>,
 }
 
 fn is_zero(bytes: &u64) -> bool {
@@ -126,6 +130,7 @@ impl Plan {
         let mut plan = self.clone();
         plan.concurrency = 1;
         plan.keep_bytes = 0;
+        plan.training = None;
         plan.tasks.path = PathBuf::new();
         plan.harness.path = None;
         for reward in &mut plan.rewards {

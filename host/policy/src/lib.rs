@@ -23,6 +23,7 @@ mod spec;
 mod tiny;
 mod tokenizer;
 mod tool_calls;
+mod tutor;
 
 pub use chat::{TemplateFormat, keep_known};
 pub use engine::{
@@ -32,7 +33,7 @@ pub use fixed::{Constant, FixedReply, Gate};
 pub use fulgurite_model::{ModelError, Weights};
 pub use hub::{HubError, HubModel, HubOptions};
 pub use local::{LocalModel, LocalPolicy};
-pub use open::{OpenContext, OpenError, open};
+pub use open::{OpenContext, OpenError, open, open_model};
 pub use openai::{ApiKey, KeyError, OpenAi, OpenAiOptions};
 pub use oracle::Oracle;
 pub use policy::{
@@ -43,3 +44,4 @@ pub use script::{Script, ScriptError, ScriptKey};
 pub use spec::{PolicySpec, SpecError};
 pub use tiny::{TinyArchitecture, TinyModel};
 pub use tokenizer::{ModelFolder, Tokenizer};
+pub use tutor::Tutor;

@@ -1,6 +1,6 @@
 //! From a specification to a policy.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     Constant, EngineError, EngineOptions, HubError, HubOptions, LocalModel, LocalPolicy,
@@ -19,6 +19,8 @@ pub struct OpenContext {
     pub engine: EngineOptions,
     /// Whether these are to think, for chat templates that have a switch for it.
     pub thinking: Option<bool>,
+    /// A folder with an adapter in PEFT's layout, for models that are run on this machine.
+    pub adapter: Option<PathBuf>,
     /// Where models of the hub come from; absent: what the environment says.
     pub hub: Option<HubOptions>,
 }
@@ -52,20 +54,39 @@ pub enum OpenError {
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
 /// asynchronous callers do this on a blocking thread.
 pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, OpenError> {
-    let model = match spec {
-        PolicySpec::Gguf(path) => LocalModel::gguf(path, Weights::default())?,
+    if let Some(mut model) = open_model(spec, Weights::default(), context.hub)? {
+        if let Some(folder) = &context.adapter {
+            model.add_adapter(folder)?;
+        }
+        let model = model.with_thinking(context.thinking);
+        return Ok(Arc::new(LocalPolicy::new(model, context.engine)?));
+    }
+    Ok(match spec {
+        PolicySpec::Script(path) => Arc::new(Script::open(path)?),
+        PolicySpec::Oracle => Arc::new(context.oracle.ok_or(OpenError::NoTasks)?),
+        PolicySpec::OpenAi { url, model } => Arc::new(OpenAi::new(url, model, context.openai)?),
+        _ => Arc::new(Constant::empty()),
+    })
+}
+
+/// Opens the model that a specification names, to be sampled or trained on this machine; none for
+/// a policy of another kind. `weights` says how those of GGUF files are held; `hub` where models
+/// of the hub come from, in absence what the environment says. May take seconds.
+pub fn open_model(
+    spec: &PolicySpec,
+    weights: Weights,
+    hub: Option<HubOptions>,
+) -> Result<Option<LocalModel>, OpenError> {
+    Ok(Some(match spec {
+        PolicySpec::Gguf(path) => LocalModel::gguf(path, weights)?,
         PolicySpec::Folder(path) => LocalModel::folder(path)?,
         PolicySpec::Tiny(path) => LocalModel::tiny(path)?,
         PolicySpec::Hub(model) => {
-            let hub = context.hub.unwrap_or_else(HubOptions::from_environment);
-            LocalModel::hub(model, &hub)?
+            LocalModel::hub(model, &hub.unwrap_or_else(HubOptions::from_environment))?
         }
-        PolicySpec::Script(path) => return Ok(Arc::new(Script::open(path)?)),
-        PolicySpec::Oracle => return Ok(Arc::new(context.oracle.ok_or(OpenError::NoTasks)?)),
-        PolicySpec::Empty => return Ok(Arc::new(Constant::empty())),
-        PolicySpec::OpenAi { url, model } => {
-            return Ok(Arc::new(OpenAi::new(url, model, context.openai)?));
-        }
-    };
-    Ok(Arc::new(LocalPolicy::new(model.with_thinking(context.thinking), context.engine)?))
+        PolicySpec::Script(_)
+        | PolicySpec::Oracle
+        | PolicySpec::Empty
+        | PolicySpec::OpenAi { .. } => return Ok(None),
+    }))
 }

@@ -30,6 +30,13 @@ impl LocalModel {
         Ok(Self::of_folder(&format!("hf:{model}"), &folder)?)
     }
 
+    /// Gives the model the adapter in a folder of PEFT's layout, and its name a mark of that.
+    pub fn add_adapter(&mut self, folder: &Path) -> Result<(), ModelError> {
+        self.model.load_peft(folder)?;
+        self.name = format!("{}+{}", self.name, adapter_digest(folder)?.short());
+        Ok(())
+    }
+
     /// With the switch for thinking that some chat templates have; as the template has it where
     /// there is none.
     #[must_use]
@@ -122,6 +129,16 @@ fn stem(path: &Path) -> String {
 
 /// The digest of the files that make a model, names and contents.
 fn digest(folder: &Path) -> Result<Digest, ModelError> {
+    digest_of(folder, |name| {
+        name.ends_with(".safetensors") || name == "config.json" || name == "tokenizer.json"
+    })
+}
+
+fn adapter_digest(folder: &Path) -> Result<Digest, ModelError> {
+    digest_of(folder, |name| name.starts_with("adapter_"))
+}
+
+fn digest_of(folder: &Path, counts: impl Fn(&str) -> bool) -> Result<Digest, ModelError> {
     let fail = |path: &Path, error: std::io::Error| ModelError {
         path: path.to_owned(),
         reason: format!("cannot be read: {error}"),
@@ -130,8 +147,7 @@ fn digest(folder: &Path) -> Result<Digest, ModelError> {
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.ends_with(".safetensors") || name == "config.json" || name == "tokenizer.json"
+            counts(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
         })
         .collect();
     files.sort_unstable();

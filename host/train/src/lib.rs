@@ -14,8 +14,8 @@
 //! - **[`group`]** decides which episodes take part, after [`failure`] and [`over_long`];
 //!   whatever does not is counted.
 //! - **[`step`]** makes a training step over any [`Learner`]; [`model`] makes one of a model.
-//! - **For the loop around it**: [`order`] (which tasks next), [`queue`] (which groups are in
-//!   hand), [`checkpoint`], [`metrics`]. All state of a run is in a
+//! - **[`run`]** is the loop around it, with [`order`] (which tasks next), [`queue`] (which groups
+//!   are in hand), [`checkpoint`], [`metrics`]. All state of a training is in a
 //!   [`checkpoint::State`], the optimizer and the weights.
 //!
 //! Every update of the weights is a policy version of its own.
@@ -40,6 +40,7 @@ pub mod pack;
 mod prepare;
 pub mod queue;
 mod report;
+pub mod run;
 pub mod schedule;
 pub mod settings;
 pub mod step;

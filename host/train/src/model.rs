@@ -1,8 +1,13 @@
 //! The models of `fulgurite-model` as learners.
 
+use std::path::Path;
+
 use fulgurite_model::{Gradients, Model, Packed, TokenScore};
 
-use crate::learner::{Change, Learner, LearnerError, Loss};
+use crate::{
+    learner::{Change, Learner, LearnerError, Loss},
+    run::Save,
+};
 
 /// What the policy is not to leave too far.
 #[derive(Debug)]
@@ -48,6 +53,8 @@ pub struct ModelLearner<G> {
     gradients: Gradients,
     reference: Option<Reference>,
     gate: G,
+    /// Which model adapters belong to.
+    base: String,
 }
 
 impl<G: Gate> ModelLearner<G> {
@@ -64,12 +71,29 @@ impl<G: Gate> ModelLearner<G> {
                 .into());
         }
         let gradients = Gradients::new(&model)?;
-        Ok(Self { model, gradients, reference, gate })
+        Ok(Self { model, gradients, reference, gate, base: String::new() })
+    }
+
+    /// Says which model adapters belong to, for the files that are written.
+    #[must_use]
+    pub fn with_base(self, base: String) -> Self {
+        Self { base, ..self }
     }
 
     /// The model.
     pub const fn model(&self) -> &Model {
         &self.model
+    }
+}
+
+impl<G> Save for ModelLearner<G> {
+    /// The adapters as PEFT has them, where the model has some; else the whole model.
+    fn save(&self, folder: &Path) -> Result<(), LearnerError> {
+        match self.model.lora() {
+            Some(_) => self.model.save_peft(folder, &self.base)?,
+            None => self.model.save(folder)?,
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! In synchronous training all groups of a step begin together and are taken together. In
 //! asynchronous training more are active than an update takes: it takes those that were complete
 //! first, and the rest is carried over. Episodes themselves are in the store of traces; here is
-//! only which belong together and which are missing, in whole numbers, so that a checkpoint can
+//! only which belong together and which are complete, in whole numbers, so that a checkpoint can
 //! hold it ([`crate::checkpoint::State::queue`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,17 +42,6 @@ pub struct Taken {
     pub task: u32,
     /// The policy version when it began.
     pub version: u64,
-}
-
-/// An episode that is still to be run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Missing {
-    /// The number of its group.
-    pub group: u32,
-    /// Its task.
-    pub task: u32,
-    /// Its place in the group.
-    pub sample: u32,
 }
 
 impl GroupQueue {
@@ -101,20 +90,25 @@ impl GroupQueue {
         Some(taken.collect())
     }
 
-    /// Groups in hand.
-    pub fn active(&self) -> usize {
-        self.active.len()
+    /// Episodes of a group.
+    pub const fn size(&self) -> u32 {
+        self.size
     }
 
-    /// Episodes that are still to be run, oldest group first: what a resumed run starts with.
-    pub fn missing(&self) -> Vec<Missing> {
-        self.active
+    /// Groups in hand, and whether they are complete: first these, in the order of completion,
+    /// then the others, oldest first. What a resumed run takes up.
+    pub fn in_hand(&self) -> Vec<(Taken, bool)> {
+        let mut groups: Vec<(u64, Taken, bool)> = self
+            .active
             .iter()
-            .flat_map(|(group, active)| {
-                let open = (0..self.size).filter(|sample| !active.done.contains(sample));
-                open.map(|sample| Missing { group: *group, task: active.task, sample })
+            .map(|(group, Active { task, version, completed, .. })| {
+                let taken = Taken { group: *group, task: *task, version: *version };
+                (completed.unwrap_or(u64::MAX), taken, completed.is_some())
             })
-            .collect()
+            .collect();
+        // Stable, so the oldest of those that are not complete stays first.
+        groups.sort_by_key(|(completed, ..)| *completed);
+        groups.into_iter().map(|(_, taken, is_complete)| (taken, is_complete)).collect()
     }
 }
 
@@ -151,11 +145,14 @@ mod tests {
                 }
             }
             prop_assert_eq!(&taken[..], &completed[..completed.len() / count * count]);
-            prop_assert_eq!(queue.active(), 6 - taken.len());
-            let missing = queue.missing();
-            for group in (0..6).filter(|group| !taken.contains(group)) {
-                let known = done.get(&group).map_or(0, BTreeSet::len);
-                prop_assert_eq!(missing.iter().filter(|one| one.group == group).count(), 3 - known);
+            let in_hand = queue.in_hand();
+            prop_assert_eq!(in_hand.len(), 6 - taken.len());
+            let complete = in_hand.iter().take_while(|(_, is_complete)| *is_complete);
+            let complete: Vec<u32> = complete.map(|(group, _)| group.group).collect();
+            prop_assert_eq!(&complete[..], &completed[taken.len()..]);
+            for (group, is_complete) in in_hand {
+                let known = done.get(&group.group).map_or(0, BTreeSet::len);
+                prop_assert_eq!(is_complete, known == 3);
             }
         }
     }

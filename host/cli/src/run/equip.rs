@@ -11,6 +11,7 @@ use fulgurite_episode::{
 use fulgurite_gateway::{
     Budgets, Gateway, History, Retries, SamplingDefaults, Settings as GatewaySettings,
 };
+use fulgurite_policy::Policy;
 use fulgurite_registry::Kind;
 use fulgurite_runtime::Reward;
 use fulgurite_trace::{EpisodeRef, QueuedEpisode, Store, Task};
@@ -28,9 +29,32 @@ use crate::{
 pub(crate) struct Equipped {
     pub(crate) plan: Plan,
     pub(crate) equipment: Equipment,
+    /// Model roles that the harness asks for.
+    roles: Vec<String>,
 }
 
 impl Equipped {
+    /// The same harness, rewards and programs by another plan, which may name other tasks,
+    /// sampling or limits, and with another policy. Recorded nowhere yet.
+    pub(crate) fn by(
+        &self,
+        plan: Plan,
+        tasks: Vec<Arc<Task>>,
+        policy: &Arc<dyn Policy>,
+    ) -> Result<Self> {
+        let Equipment { harness, rewards, runtime, programs, .. } = &self.equipment;
+        let equipment = Equipment {
+            harness: harness.clone(),
+            rewards: rewards.clone(),
+            runtime: runtime.clone(),
+            programs: programs.clone(),
+            gateway: gateway(&plan, &self.roles, policy)?,
+            tasks,
+            store: None,
+        };
+        Ok(Self { plan, equipment, roles: self.roles.clone() })
+    }
+
     /// Records the run's episodes in a store.
     pub(crate) fn record_in(&mut self, store: Store, run: String) -> Result<()> {
         self.equipment.store = Some((store, run));
@@ -38,8 +62,14 @@ impl Equipped {
     }
 }
 
-/// Finds and loads what the settings name, and pins it.
-pub(crate) async fn equip(settings: Settings, places: &Places, output: Output) -> Result<Equipped> {
+/// Finds and loads what the settings name, and pins it. A policy that is given is taken for the
+/// one that the settings name.
+pub(crate) async fn equip(
+    settings: Settings,
+    policy: Option<Arc<dyn Policy>>,
+    places: &Places,
+    output: Output,
+) -> Result<Equipped> {
     let dataset = dataset::read(&settings.tasks, settings.skip_bad)?;
     for bad in &dataset.skipped {
         output.remark(format_args!("left out: {bad}"));
@@ -88,8 +118,9 @@ pub(crate) async fn equip(settings: Settings, places: &Places, output: Output) -
         floor: settings.floor,
         attempts: settings.attempts,
         keep_bytes: settings.keep_bytes,
+        training: None,
     };
-    let equipped = load(&host, plan, dataset, &harness, &rewards).await?;
+    let equipped = load(&host, (plan, dataset), &harness, &rewards, policy).await?;
     // Only what is fit to run is kept.
     let files = std::iter::once(&harness).chain(&rewards);
     let Plan { programs, .. } = &equipped.plan;
@@ -119,15 +150,15 @@ pub(crate) async fn equip_again(plan: Plan, places: &Places, output: Output) -> 
     let harness = host.pinned(&plan.harness)?;
     let rewards: Vec<Found> =
         plan.rewards.iter().map(|reward| host.pinned(&reward.plugin)).collect::<Result<_>>()?;
-    load(&host, plan, dataset, &harness, &rewards).await
+    load(&host, (plan, dataset), &harness, &rewards, None).await
 }
 
 async fn load(
     host: &Host,
-    mut plan: Plan,
-    dataset: Dataset,
+    (mut plan, dataset): (Plan, Dataset),
     harness: &Found,
     rewards: &[Found],
+    policy: Option<Arc<dyn Policy>>,
 ) -> Result<Equipped> {
     let (harness, description) = host.harness(harness).await?;
     let (plugin, name) = (format!("the harness `{}`", plan.harness.name), &plan.harness.name);
@@ -138,7 +169,10 @@ async fn load(
     if plan.policy == "oracle" {
         check_references(&tasks, &description.name)?;
     }
-    let policy = policy::open(&plan.policy, &plan.policy_options, &tasks).await?;
+    let policy = match policy {
+        Some(policy) => policy,
+        None => policy::open(&plan.policy, &plan.policy_options, &tasks).await?,
+    };
     let name = policy.info().name.clone();
     if !plan.policy_name.is_empty() && plan.policy_name != name {
         bail!(exit::Policy(format!(
@@ -148,15 +182,11 @@ async fn load(
         )));
     }
     plan.policy_name = name;
-    let mut gateway = Gateway::builder(gateway_settings(&plan));
     let mut roles = description.model_roles.clone();
     roles.push("policy".to_owned());
     roles.sort();
     roles.dedup();
-    for role in roles {
-        gateway = gateway.policy(role, Arc::clone(&policy));
-    }
-    let gateway = gateway.build()?;
+    let gateway = gateway(&plan, &roles, &policy)?;
     let equipment = Equipment {
         harness: (harness, description.name),
         rewards: loaded,
@@ -166,7 +196,16 @@ async fn load(
         tasks,
         store: None,
     };
-    Ok(Equipped { plan, equipment })
+    Ok(Equipped { plan, equipment, roles })
+}
+
+/// The way to a policy, in all roles.
+fn gateway(plan: &Plan, roles: &[String], policy: &Arc<dyn Policy>) -> Result<Gateway> {
+    let mut gateway = Gateway::builder(gateway_settings(plan));
+    for role in roles {
+        gateway = gateway.policy(role.clone(), Arc::clone(policy));
+    }
+    Ok(gateway.build()?)
 }
 
 /// Loads rewards and sees that each takes its configuration.
@@ -187,7 +226,7 @@ pub(crate) async fn load_rewards(
 }
 
 /// Found here, once, rather than in every episode.
-fn check_references(tasks: &[Arc<Task>], harness: &str) -> Result<()> {
+pub(crate) fn check_references(tasks: &[Arc<Task>], harness: &str) -> Result<()> {
     let known = |task: &&Arc<Task>| {
         ["text", "native"].iter().any(|format| task.references_for(harness, format).is_some())
     };

@@ -100,20 +100,26 @@ async fn begin(flags: &args::Run, places: &Places, output: Output) -> Result<Pre
     let settings = Settings::resolve(flags, &places.project)
         .map_err(|error| error.context(exit::Usage("the run is not fully described".to_owned())))?;
     let store = Store::open(&places.store)?;
-    let mut equipped = equip::equip(settings, places, output).await?;
-    let record = RunRecord {
-        commit: Some(crate::machine::COMMIT.to_owned()),
-        machine: Some(crate::machine::describe()),
-        tasks: Some(equipped.plan.tasks.digest),
-        ..RunRecord::new(serde_json::to_value(&equipped.plan)?, equipped.plan.pinned())
-    };
-    let run = record.id.clone();
-    store.create_run(record).await?;
+    let mut equipped = equip::equip(settings, None, places, output).await?;
+    let run = record(&store, &equipped.plan).await?;
     let episodes = equip::episodes(&equipped);
     store.queue_episodes(&run, &episodes).await?;
     let missing = episodes.into_iter().map(|queued| queued.episode).collect();
     equipped.record_in(store.clone(), run.clone())?;
     Ok((store, equipped, run, missing))
+}
+
+/// Begins the record of a run; its id.
+pub(crate) async fn record(store: &Store, plan: &Plan) -> Result<String> {
+    let record = RunRecord {
+        commit: Some(crate::machine::COMMIT.to_owned()),
+        machine: Some(crate::machine::describe()),
+        tasks: Some(plan.tasks.digest),
+        ..RunRecord::new(serde_json::to_value(plan)?, plan.pinned())
+    };
+    let run = record.id.clone();
+    store.create_run(record).await?;
+    Ok(run)
 }
 
 async fn resume(run: &str, flags: &args::Run, places: &Places, output: Output) -> Result<Prepared> {
@@ -122,6 +128,13 @@ async fn resume(run: &str, flags: &args::Run, places: &Places, output: Output) -
     let record = store.run(&run)?.record;
     let mut plan: Plan = serde_json::from_value(record.plan)
         .with_context(|| format!("the plan of run {run} cannot be read by this version"))?;
+    if let Some(folder) = &plan.training {
+        bail!(exit::Usage(format!(
+            "run {run} is part of the training in {}\n  mend: go on with it by `fulgurite train \
+             --resume` and its configuration",
+            folder.display()
+        )));
+    }
     if let Some(concurrency) = flags.concurrency {
         plan.concurrency = concurrency;
     }
@@ -152,7 +165,8 @@ async fn watch(
     let stop = Cancellation::new();
     let began = Instant::now();
     let progress = Progress::new(missing.len(), output);
-    let listening = tokio::spawn(listen(stop.clone(), run.to_owned(), output));
+    let how = format!("fulgurite run --resume {run}");
+    let listening = tokio::spawn(listen(stop.clone(), how, output));
     let running =
         tokio::spawn(run_episodes(plan, Arc::new(equipment), missing.into_iter(), stop, sender));
     while let Some(result) = results.recv().await {
@@ -175,8 +189,8 @@ async fn watch(
     Ok((tally.summary(began.elapsed(), cpu_time()), first, end))
 }
 
-/// The first Ctrl-C drains, the second one stops at once.
-async fn listen(stop: Cancellation, run: String, output: Output) {
+/// The first Ctrl-C drains, the second one stops at once. `how` says how to go on later.
+pub(crate) async fn listen(stop: Cancellation, how: String, output: Output) {
     let mut terminate =
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
     let mut asked = async || match &mut terminate {
@@ -194,7 +208,7 @@ async fn listen(stop: Cancellation, run: String, output: Output) {
     stop.cancel();
     output.remark(format_args!(
         "\nstopping: running episodes are recorded as cancelled; again to stop at once\n  go on \
-         later with: fulgurite run --resume {run}"
+         later with: {how}"
     ));
     asked().await;
     // What was acknowledged is durable; the rest is what a crash would lose too.
@@ -239,7 +253,8 @@ fn verdict(run: &str, summary: &Summary, first: Option<&str>, end: RunEnd) -> Re
     bail!(exit::Episodes(text))
 }
 
-fn cpu_time() -> Duration {
+/// CPU time of this process.
+pub(crate) fn cpu_time() -> Duration {
     use nix::sys::resource::{UsageWho, getrusage};
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
     let microseconds = |time: nix::sys::time::TimeVal| {

@@ -1,0 +1,165 @@
+//! What came of a training: the curve, the bill, and what to do next.
+
+use anyhow::Result;
+use fulgurite_train::{
+    metrics::{self, MetricsLine},
+    run::{End, Spent},
+};
+use serde::Serialize;
+use textplots::{Chart, Plot as _, Shape};
+
+use super::{config::TrainConfig, trainee::Exported};
+use crate::{machine, output::Output, table};
+
+/// What the report is about.
+pub(super) struct Told<'a> {
+    pub(super) run: &'a str,
+    pub(super) config: &'a TrainConfig,
+    pub(super) exported: &'a Exported,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    run: &'a str,
+    end: End,
+    steps: u64,
+    /// Held-out reward before the first step.
+    validation_before: Option<f64>,
+    /// The same after the last.
+    validation_after: Option<f64>,
+    /// The same for the share that passed.
+    pass_before: Option<f64>,
+    pass_after: Option<f64>,
+    /// Each validation: steps made, mean reward.
+    validation: Vec<(u64, f64)>,
+    /// Each step: its number, mean reward of its episodes.
+    training: Vec<(u64, f64)>,
+    wall_s: f64,
+    cpu_core_hours: f64,
+    episodes: u64,
+    turns: u64,
+    tokens_sampled: u64,
+    tokens_trained: u64,
+    commit: &'static str,
+    machine: String,
+    model: &'a std::path::Path,
+    /// Flags of `fulgurite run` that take what was trained.
+    flags: &'a str,
+    output: &'a std::path::Path,
+}
+
+/// Shows it; `--quiet` leaves it out.
+pub(super) fn show(
+    told: &Told<'_>,
+    end: End,
+    steps: u64,
+    spent: &Spent,
+    output: Output,
+) -> Result<()> {
+    if output.is_quiet() && !output.is_json() {
+        return Ok(());
+    }
+    let lines = metrics::read(&told.config.output)?;
+    let validation = series(&lines, "validation/reward");
+    let passes = series(&lines, "validation/pass");
+    let value = |point: Option<&(u64, f64)>| point.map(|(_, value)| *value);
+    #[allow(clippy::cast_precision_loss)]
+    let seconds = |milliseconds: u64| milliseconds as f64 / 1e3;
+    let report = Report {
+        run: told.run,
+        end,
+        steps,
+        validation_before: value(validation.first()),
+        validation_after: value(validation.last()),
+        pass_before: value(passes.first()),
+        pass_after: value(passes.last()),
+        validation,
+        training: series(&lines, "train/reward"),
+        wall_s: seconds(spent.wall_ms),
+        cpu_core_hours: seconds(spent.cpu_ms) / 3600.0,
+        episodes: spent.episodes,
+        turns: spent.turns,
+        tokens_sampled: spent.sampled_tokens,
+        tokens_trained: spent.trained_tokens,
+        commit: machine::COMMIT,
+        machine: machine::describe(),
+        model: &told.exported.folder,
+        flags: &told.exported.flags,
+        output: &told.config.output,
+    };
+    output.result(&report, text)
+}
+
+fn series(lines: &[MetricsLine], name: &str) -> Vec<(u64, f64)> {
+    let points = lines.iter().filter_map(|line| Some((line.step, *line.metrics.get(name)?)));
+    let mut series: Vec<(u64, f64)> = points.collect();
+    // A validation that was made twice counts once.
+    series.dedup_by_key(|(step, _)| *step);
+    series
+}
+
+fn text(report: &Report<'_>) -> String {
+    let mut rows = vec![
+        ["run".to_owned(), report.run.to_owned()],
+        ["steps".to_owned(), format!("{} ({})", report.steps, why(report.end))],
+    ];
+    let mut change = |name: &str, before: Option<f64>, after: Option<f64>| {
+        if let (Some(before), Some(after)) = (before, after) {
+            rows.push([name.to_owned(), format!("{before:.3} → {after:.3}")]);
+        }
+    };
+    change("held-out reward", report.validation_before, report.validation_after);
+    change("held-out passed", report.pass_before, report.pass_after);
+    let (wall, hours) = (report.wall_s, report.cpu_core_hours);
+    rows.extend([
+        ["time".to_owned(), format!("{wall:.1} s wall, {hours:.3} core-hours")],
+        ["episodes".to_owned(), format!("{} of {} turns", report.episodes, report.turns)],
+        [
+            "tokens".to_owned(),
+            format!("{} sampled, {} trained", report.tokens_sampled, report.tokens_trained),
+        ],
+        ["commit".to_owned(), report.commit.to_owned()],
+        ["machine".to_owned(), report.machine.clone()],
+        ["model".to_owned(), report.model.display().to_string()],
+        ["metrics".to_owned(), report.output.join(metrics::LINES).display().to_string()],
+    ]);
+    let curve = curve(report).unwrap_or_default();
+    format!(
+        "{curve}{}\nnext:\n  fulgurite run {} …\n  fulgurite trace list {}\n  tensorboard --logdir \
+         {}",
+        table::pairs(rows),
+        report.flags,
+        report.run,
+        report.output.display(),
+    )
+}
+
+const fn why(end: End) -> &'static str {
+    match end {
+        End::Budget => "the budget ended",
+        End::Reward => "the wanted reward was reached",
+        End::Stopped => "stopped",
+    }
+}
+
+/// The reward by step: of the held-out tasks, or of the episodes trained on where there are none.
+fn curve(report: &Report<'_>) -> Option<String> {
+    let (name, series) = if report.validation.len() > 1 {
+        ("held-out reward by step", &report.validation)
+    } else {
+        ("reward by step", &report.training)
+    };
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+    let points: Vec<(f32, f32)> =
+        series.iter().map(|(step, value)| (*step as f32, *value as f32)).collect();
+    let ((first, _), (last, _)) = (points.first()?, points.last()?);
+    if first >= last {
+        return None;
+    }
+    let mut chart = Chart::new(120, 40, *first, *last);
+    let shape = Shape::Lines(&points);
+    let chart = chart.lineplot(&shape);
+    chart.axis();
+    chart.figures();
+    Some(format!("{name}\n{chart}\n"))
+}

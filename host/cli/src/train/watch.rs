@@ -1,0 +1,143 @@
+//! Live progress of training, on standard error.
+
+use std::time::{Duration, Instant};
+
+use fulgurite_train::{
+    metrics::Metrics,
+    run::{Budget, Event},
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::config::TrainConfig;
+use crate::output::Output;
+
+/// Between two lines where there is no terminal.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A line of numbers that changes in place on a terminal; elsewhere a line now and then.
+pub(super) struct Watch {
+    bar: Option<ProgressBar>,
+    budget: Budget,
+    /// When this process began, and after how many steps.
+    began: (Instant, u64),
+    told: Option<Instant>,
+    validation: Option<f64>,
+    numbers: String,
+    output: Output,
+}
+
+impl Watch {
+    pub(super) fn new(config: &TrainConfig, step: u64, output: Output) -> Self {
+        let bar = output.shows_progress().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        let began = (Instant::now(), step);
+        let (budget, told) = (config.run().budget, None);
+        Self { bar, budget, began, told, validation: None, numbers: String::new(), output }
+    }
+
+    pub(super) fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Group { ready, wanted } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(format!("{}  [{ready}/{wanted} groups]", self.numbers));
+                }
+            }
+            Event::Step { step, metrics } => {
+                self.numbers = self.line(*step, metrics);
+                match &self.bar {
+                    Some(bar) => bar.set_message(self.numbers.clone()),
+                    None if self.told.is_none_or(|told| told.elapsed() >= PAUSE) => {
+                        self.told = Some(Instant::now());
+                        self.output.remark(&self.numbers);
+                    }
+                    None => {}
+                }
+            }
+            Event::Validated { step, validated } => {
+                let counts = &validated.counts;
+                self.validation = counts.mean_reward();
+                let number = |value: Option<f64>| {
+                    value.map_or("none".to_owned(), |value| format!("{value:.3}"))
+                };
+                let line = format!(
+                    "after step {step}: validation reward {}, passed {}  (run {})",
+                    number(counts.mean_reward()),
+                    number(counts.pass_rate()),
+                    validated.run
+                );
+                match &self.bar {
+                    Some(bar) => bar.println(line),
+                    None => self.output.remark(line),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn line(&self, step: u64, metrics: &Metrics) -> String {
+        let mut line = match self.budget.steps {
+            Some(steps) => format!("step {step}/{steps}"),
+            None => format!("step {step}"),
+        };
+        let mut add = |label: &str, name: &str, digits: usize| {
+            if let Some(value) = metrics.get(name) {
+                line.push_str(&format!("  {label} {value:.digits$}"));
+            }
+        };
+        add("reward", "train/reward", 3);
+        if let Some(validation) = self.validation {
+            line.push_str(&format!(" (validation {validation:.3})"));
+        }
+        let mut add = |label: &str, name: &str, digits: usize| {
+            if let Some(value) = metrics.get(name) {
+                line.push_str(&format!("  {label} {value:.digits$}"));
+            }
+        };
+        add("kl", "policy/kl-reference", 4);
+        add("drift", "policy/kl-old", 4);
+        add("entropy", "policy/entropy", 3);
+        add("clipped", "policy/clip-fraction", 3);
+        add("gradient", "gradient/norm", 3);
+        add("sampled/s", "speed/sampled-per-s", 0);
+        add("trained/s", "speed/trained-per-s", 0);
+        add("episodes/s", "speed/episodes-per-s", 1);
+        for (name, value) in metrics {
+            if let Some(kind) = name.strip_prefix("ended/").filter(|kind| *kind != "completed") {
+                line.push_str(&format!("  {kind} {value:.0}"));
+            }
+        }
+        if let Some(left) = self.left(step) {
+            let left = humantime::format_duration(Duration::from_secs(left.as_secs()));
+            line.push_str(&format!("  {left} left"));
+        }
+        line
+    }
+
+    /// The time until the first budget ends, by the pace of this process.
+    fn left(&self, step: u64) -> Option<Duration> {
+        let (began, first) = self.began;
+        let elapsed = began.elapsed();
+        let by_steps = self.budget.steps.and_then(|steps| {
+            let made = u32::try_from(step.saturating_sub(first)).ok().filter(|made| *made > 0)?;
+            let missing = u32::try_from(steps.saturating_sub(step)).ok()?;
+            (elapsed / made).checked_mul(missing)
+        });
+        let by_time = self.budget.wall().map(|wall| wall.saturating_sub(elapsed));
+        match (by_steps, by_time) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
