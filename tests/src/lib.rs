@@ -33,6 +33,7 @@
 //! | *Bad input has a headline, a cause, a mend and an exit code:* | |
 //! | missing files, wrong worlds and versions, corrupt and core modules, bad keys and rows | `bad_input.rs` |
 //! | no server, 401, 404, 429, 500, cut-off and senseless answers | `upstream.rs` |
+//! | *A served policy gives what the model says, to who has the key*, and its traces can be trained on | `serve.rs`; `host/gateway/tests/serve.rs` |
 //! | *An author needs five commands to a scored episode* | `authors.rs` |
 
 pub mod author;
@@ -41,6 +42,7 @@ pub mod released;
 pub mod resident;
 pub mod run;
 pub mod said;
+pub mod served;
 pub mod server;
 
 use std::{
