@@ -29,7 +29,7 @@
 //! | power cuts: writes not yet synced are dropped | `host/trace/src/store/tests/crash.rs` |
 //! | full disks, file-size limits, read-only folders | `disk.rs` |
 //! | Ctrl-C drains | `interrupted.rs` |
-//! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…` |
+//! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…`, `a_models_run_…` |
 //! | *Bad input has a headline, a cause, a mend and an exit code:* | |
 //! | missing files, wrong worlds and versions, corrupt and core modules, bad keys and rows | `bad_input.rs` |
 //! | no server, 401, 404, 429, 500, cut-off and senseless answers | `upstream.rs` |

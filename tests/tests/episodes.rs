@@ -3,6 +3,7 @@
 use fulgurite_tests::{
     Project, component, run_of,
     said::{says, stdout},
+    served::tiny,
 };
 use serde_json::json;
 
@@ -97,6 +98,31 @@ fn runs_of_deeds_that_invite_differences_are_equal_too() {
         assert_eq!(first, second, "concurrency shows");
     }
     assert!(exports[0] == exports[1] && exports[1] == exports[2]);
+}
+
+/// Replies of a model, sampled while others are written and continued turn after turn.
+#[test]
+fn a_models_run_in_its_batch_invariant_mode_gives_the_same_trace_at_any_concurrency() {
+    let project = Project::new();
+    project.write("fulgurite.toml", "[policy_options]\nbatch_invariant = true\n");
+    let tasks = project.plain_tasks(4);
+    let deed = json!({ "do": "turns", "count": 3, "text": "go on" }).to_string();
+    let exports = ["1", "16"].map(|concurrency| {
+        let more = ["--harness-config", &deed, "-n", "4", "--max-tokens", "24"];
+        let run = run_of(component("probe"), "exact-match", &tasks, tiny(&project));
+        let run = run.with(&more).with(&["--concurrency", concurrency]);
+        let (report, code) = project.run(run);
+        assert_eq!((report["scored"].as_u64(), code), (Some(16), 0), "{report}");
+        project.export()
+    });
+    assert!(exports[0] == exports[1], "concurrency shows");
+    let responses: std::collections::BTreeSet<String> = exports[0]
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["record"] == "turn")
+        .map(|turn| turn["tokens"]["response"].to_string())
+        .collect();
+    assert!(responses.len() > 40, "48 samples of noise differ: {}", responses.len());
 }
 
 #[test]
