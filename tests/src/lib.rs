@@ -29,23 +29,30 @@
 //! | power cuts: writes not yet synced are dropped | `host/trace/src/store/tests/crash.rs` |
 //! | full disks, file-size limits, read-only folders | `disk.rs` |
 //! | Ctrl-C drains | `interrupted.rs` |
-//! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…` |
+//! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…`, `a_models_run_…` |
 //! | *Bad input has a headline, a cause, a mend and an exit code:* | |
 //! | missing files, wrong worlds and versions, corrupt and core modules, bad keys and rows | `bad_input.rs` |
 //! | no server, 401, 404, 429, 500, cut-off and senseless answers | `upstream.rs` |
+//! | *A served policy gives what the model says, to who has the key*, and its traces can be trained on | `serve.rs`; `host/gateway/tests/serve.rs` |
 //! | *An author needs five commands to a scored episode* | `authors.rs` |
 
+pub mod author;
 pub mod modules;
 pub mod released;
 pub mod resident;
+pub mod run;
+pub mod said;
+pub mod served;
 pub mod server;
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
 
 pub use assert_cmd::Command;
+pub use run::run_of;
 use serde_json::{Value, json};
 
 /// The repository's root.
@@ -105,6 +112,11 @@ impl Project {
         path
     }
 
+    /// Writes a script; answers the specification of the policy that follows it.
+    pub fn script(&self, lines: impl AsRef<[u8]>) -> String {
+        format!("script:{}", self.write("script.jsonl", lines).display())
+    }
+
     /// Writes a task file.
     pub fn tasks(&self, tasks: &[Value]) -> PathBuf {
         let rows: Vec<String> = tasks.iter().map(Value::to_string).collect();
@@ -142,12 +154,12 @@ impl Project {
     }
 
     /// A call of the binary in this project.
-    pub fn fulgurite<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
+    pub fn fulgurite<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         Command::from_std(self.process(arguments))
     }
 
     /// The same, to be started and not waited for.
-    pub fn process<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> std::process::Command {
+    pub fn process<S: AsRef<OsStr>>(&self, arguments: &[S]) -> std::process::Command {
         let mut command = std::process::Command::new(binary());
         command.current_dir(self.folder.path()).args(arguments);
         let home = std::env::var_os("FULGURITE_HOME")
@@ -157,39 +169,45 @@ impl Project {
         command
     }
 
+    /// What a call answers with `--json`; it has to end with this exit code.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str], code: i32) -> Value {
+        let output = self.fulgurite(&["--json"]).args(arguments).output().expect("it starts");
+        let error = said::stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
     /// `fulgurite run --json` with these arguments; the report and the exit code.
-    pub fn run(&self, arguments: &[&str]) -> (Value, i32) {
-        let mut all = vec!["--json", "run"];
-        all.extend(arguments);
-        let output = self.fulgurite(&all).output().expect("the binary starts");
+    #[track_caller]
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> (Value, i32) {
+        let mut command = self.fulgurite(&["--json", "run"]);
+        let output = command.args(arguments).output().expect("the binary starts");
         let code = output.status.code().unwrap_or(-1);
-        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
-            panic!("no report (exit code {code}): {}", String::from_utf8_lossy(&output.stderr))
-        });
+        let report = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("no report (exit code {code}): {}", said::stderr(&output)));
         (report, code)
     }
 
     /// One episode of the probe with this configuration, scored 1 by a fixed reward; what was
     /// recorded of it, and the exit code.
     pub fn probe(&self, config: &Value, more: &[&str]) -> (Episode, i32) {
-        let tasks = self.plain_tasks(1);
-        let (harness, reward) = (component("probe"), component("exact-match"));
-        let config = config.to_string();
-        let mut arguments = vec![
-            "--harness",
-            harness.to_str().expect("UTF-8"),
-            "--harness-config",
-            &config,
-            "--reward",
-            reward.to_str().expect("UTF-8"),
-            "--tasks",
-            tasks.to_str().expect("UTF-8"),
-            "--policy",
-            "empty",
-        ];
-        arguments.extend(more);
-        let (_, code) = self.run(&arguments);
+        let run =
+            run_of(component("probe"), component("exact-match"), self.plain_tasks(1), "empty");
+        let (_, code) = self.run(run.with(&["--harness-config", &config.to_string()]).with(more));
         (self.episode("last", "0"), code)
+    }
+
+    /// The episodes of the last run, as `trace list` shows them; none while there is no run.
+    pub fn listed(&self) -> Vec<Value> {
+        let list = ["--json", "trace", "list", "last"];
+        let output = self.fulgurite(&list).output().expect("the binary starts");
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    /// How many of them are in a state.
+    pub fn count(&self, state: &str) -> usize {
+        self.listed().iter().filter(|episode| episode["state"] == state).count()
     }
 
     /// The canonical lines of one episode.
@@ -220,8 +238,51 @@ impl Episode {
         self.lines.iter().find_map(|line| line.pointer(pointer))
     }
 
+    /// The lines of one kind.
+    pub fn records(&self, record: &str) -> Vec<&Value> {
+        self.lines.iter().filter(|line| line["record"] == record).collect()
+    }
+
+    /// The line that says how it ended.
+    #[track_caller]
+    pub fn ending(&self) -> &Value {
+        let endings = self.records("ending");
+        endings.first().unwrap_or_else(|| panic!("no ending: {self:#?}"))
+    }
+
+    /// How it ended; `none` when it did not.
+    pub fn kind(&self) -> &str {
+        let endings = self.records("ending");
+        endings.first().and_then(|ending| ending["kind"].as_str()).unwrap_or("none")
+    }
+
+    /// The answer, if there is one.
+    pub fn answer(&self) -> &str {
+        self.at("/answer").and_then(Value::as_str).unwrap_or_default()
+    }
+
     /// Lines that hold a text anywhere.
     pub fn with(&self, text: &str) -> usize {
         self.lines.iter().filter(|line| line.to_string().contains(text)).count()
     }
+}
+
+/// A guest does its deed in a project of its own, which has to end in `kind`, and then a harmless
+/// one, which has to complete. `probe` runs the guest: with a deed, and more arguments of `run`.
+/// What was recorded of both.
+#[track_caller]
+pub fn ends<D: std::fmt::Debug + ?Sized>(
+    probe: impl Fn(&Project, &D, &[&str]) -> (Episode, i32),
+    deed: &D,
+    harmless: &D,
+    limits: &[&str],
+    kind: &str,
+) -> [Episode; 2] {
+    let project = Project::new();
+    let limits: Vec<&str> = limits.iter().flat_map(|limit| ["--limit", limit]).collect();
+    let (episode, _) = probe(&project, deed, &limits);
+    assert_eq!(episode.kind(), kind, "{deed:?}: {episode:#?}");
+    let (after, code) = probe(&project, harmless, &[]);
+    assert_eq!((after.kind(), code), ("completed", 0), "{after:#?}");
+    [episode, after]
 }

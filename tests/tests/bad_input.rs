@@ -1,13 +1,13 @@
 //! Bad input: a headline, the cause, the mend, and the documented exit code. What servers do wrong
 //! is in `upstream.rs`, what disks do in `disk.rs`.
 
-use fulgurite_tests::{Project, component, modules, root};
+use fulgurite_tests::{Project, component, modules, root, run_of, said::stderr};
 use serde_json::json;
 
 /// Runs it and wants this code and these words in the error.
 fn fails(project: &Project, arguments: &[&str], code: i32, words: &[&str]) {
     let output = project.fulgurite(arguments).assert().code(code);
-    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    let error = stderr(output.get_output());
     assert!(error.contains("error: "), "{arguments:?}: {error}");
     for word in words {
         assert!(error.contains(word), "{arguments:?}: `{word}` is not in: {error}");
@@ -24,18 +24,10 @@ fn told(project: &Project, arguments: &[&str]) -> serde_json::Value {
     value["error"].clone()
 }
 
+/// A run with `exact-match`, with `run` itself.
 fn run<'a>(harness: &'a str, tasks: &'a str, policy: &'a str) -> Vec<&'a str> {
-    vec![
-        "run",
-        "--harness",
-        harness,
-        "--reward",
-        "exact-match",
-        "--tasks",
-        tasks,
-        "--policy",
-        policy,
-    ]
+    let tasks = ["--tasks", tasks, "--policy", policy];
+    [&["run", "--harness", harness, "--reward", "exact-match"][..], &tasks].concat()
 }
 
 #[test]
@@ -117,7 +109,7 @@ fn runs_and_episodes_that_are_not_there_are_named() {
     let project = Project::new();
     fails(&project, &["trace", "list"], 1, &["traces.sqlite"]);
     let tasks = project.plain_tasks(1);
-    project.run(&run("solve", tasks.to_str().unwrap(), "empty")[1..]);
+    project.run(run_of("solve", "exact-match", tasks, "empty"));
     fails(&project, &["trace", "show", "20200101-000000-beef", "0"], 1, &["20200101-000000-beef"]);
     fails(&project, &["trace", "show", "last", "7"], 1, &["7.0"]);
     fails(&project, &["trace", "show", "last", "x"], 2, &["TASK.SAMPLE"]);
@@ -128,7 +120,7 @@ fn runs_and_episodes_that_are_not_there_are_named() {
 fn a_store_of_a_newer_version_is_refused() {
     let project = Project::new();
     let tasks = project.plain_tasks(1);
-    project.run(&run("solve", tasks.to_str().unwrap(), "empty")[1..]);
+    project.run(run_of("solve", "exact-match", tasks, "empty"));
     let store = project.path(".fulgurite/traces.sqlite");
     // The version of the schema stands at offset 60 of the file, as SQLite documents.
     let mut bytes = std::fs::read(&store).unwrap();
@@ -226,7 +218,7 @@ fn what_stands_in_the_way_is_told_with_a_mend() {
         .env("XDG_CACHE_HOME", &cache)
         .assert()
         .code(1);
-    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    let error = stderr(output.get_output());
     assert!(error.contains("mend: ") && error.contains("XDG_CACHE_HOME"), "{error}");
 }
 
@@ -241,6 +233,6 @@ fn quiet_is_quiet_and_usage_shows_what_was_asked() {
     assert!(output.get_output().stderr.is_empty(), "{output}");
     // FULGURITE_HOME is set for every call here, and is nobody's flag.
     let output = project.fulgurite(&["trace", "list", "--nonsense"]).assert().code(2);
-    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    let error = stderr(output.get_output());
     assert!(error.contains("Usage: ") && !error.contains("--home"), "{error}");
 }

@@ -1,6 +1,9 @@
 //! `fulgurite compare`: two recorded runs side by side.
 
-use fulgurite_tests::Project;
+use fulgurite_tests::{
+    Project, run_of,
+    said::{says, stderr, stdout},
+};
 use serde_json::{Value, json};
 
 /// Three tasks of which the script answers some; `exact-match` scores.
@@ -12,16 +15,7 @@ fn run(project: &Project, name: &str, answers: &[&str]) -> String {
     let rows: Vec<Value> = (0..answers.len()).map(task).collect();
     let text: Vec<String> = rows.iter().map(Value::to_string).collect();
     let tasks = project.write(&format!("{name}.jsonl"), text.join("\n"));
-    let (report, code) = project.run(&[
-        "--harness",
-        "solve",
-        "--reward",
-        "exact-match",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "oracle",
-    ]);
+    let (report, code) = project.run(run_of("solve", "exact-match", &tasks, "oracle"));
     assert_eq!(code, 0, "{report}");
     report["run"].as_str().unwrap().to_owned()
 }
@@ -31,8 +25,7 @@ fn two_runs_are_compared_task_by_task() {
     let project = Project::new();
     let before = run(&project, "before", &["no", "no", "yes"]);
     let after = run(&project, "after", &["yes", "no", "yes"]);
-    let done = project.fulgurite(&["compare", &before, &after, "--json"]).assert().success();
-    let compared: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let compared = project.json(&["compare", &before, &after], 0);
     assert_eq!(compared["tasks"], 3, "{compared}");
     let pass = &compared["pass_at"][0];
     assert_eq!(pass["k"], 1);
@@ -43,10 +36,8 @@ fn two_runs_are_compared_task_by_task() {
     assert_eq!(compared["flips"][0]["passes_now"], true);
 
     let shown = project.fulgurite(&["compare", &before, "last"]).assert().success();
-    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    for part in ["pass@1", "95 % interval", "passes now", "trace show"] {
-        assert!(text.contains(part), "`{part}` is not in:\n{text}");
-    }
+    let words = ["pass@1", "95 % interval", "passes now", "trace show"];
+    says(&stdout(shown.get_output()), &words);
 }
 
 #[test]
@@ -55,18 +46,8 @@ fn runs_without_a_common_task_are_refused_with_the_mend() {
     let run = run(&project, "one", &["yes"]);
     project.tasks(&[json!({ "id": "other", "input": "say", "grading": { "answer": "yes" },
                             "references": { "solve": ["yes"] } })]);
-    let (_, code) = project.run(&[
-        "--harness",
-        "solve",
-        "--reward",
-        "exact-match",
-        "--tasks",
-        "tasks.jsonl",
-        "--policy",
-        "oracle",
-    ]);
+    let (_, code) = project.run(run_of("solve", "exact-match", "tasks.jsonl", "oracle"));
     assert_eq!(code, 0);
     let refused = project.fulgurite(&["compare", &run, "last"]).assert().code(2);
-    let text = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(text.contains("no scored task in common") && text.contains("mend:"), "{text}");
+    says(&stderr(refused.get_output()), &["no scored task in common", "mend:"]);
 }

@@ -6,7 +6,11 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
-use fulgurite_tests::{Project, binary, component, released::Witness};
+use fulgurite_tests::{
+    Project, binary, component,
+    released::Witness,
+    said::{says, stderr},
+};
 use serde_json::{Value, json};
 
 /// Runs a script of the shell where `disk` is a file system of three megabytes; none where the
@@ -79,9 +83,7 @@ fn a_full_disk_stops_the_run_loses_nothing_and_the_run_goes_on_when_there_is_roo
     }
     let error = text(&project.path("error"));
     assert_eq!(text(&project.path("code")).trim(), "1", "{error}");
-    for words in ["error: ", "is full", "everything acknowledged so far is safe", "resume"] {
-        assert!(error.contains(words), "`{words}` is not in: {error}");
-    }
+    says(&error, &["error: ", "is full", "everything acknowledged so far is safe", "resume"]);
     assert!(!error.contains("panicked"), "{error}");
     let before = states(&project.path("before"));
     assert!(count(&before, "scored") < 200, "{before:?}");
@@ -117,11 +119,9 @@ fn a_limit_on_file_sizes_stops_the_run_and_loses_nothing() {
         .env("RUST_LOG", "off")
         .output()
         .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    for words in ["error: ", "small/traces.sqlite", "trace cannot be written"] {
-        assert!(error.contains(words), "`{words}` is not in: {error}");
-    }
+    says(&error, &["error: ", "small/traces.sqlite", "trace cannot be written"]);
     assert!(!witness.released().is_empty());
     witness.check(&project.path("small/traces.sqlite"));
     let resume = ["--store", "small/traces.sqlite", "--quiet", "run", "--resume", "last"];

@@ -1,38 +1,23 @@
 //! Whole runs with the shipped plugins: oracle, empty policy, determinism, traces.
 
-use fulgurite_tests::{Project, component};
+use fulgurite_tests::{
+    Project, component, run_of,
+    said::{says, stdout},
+    served::tiny,
+};
 use serde_json::json;
 
 #[test]
 fn the_oracle_solves_human_eval_with_both_harnesses_and_the_empty_policy_nothing() {
     let project = Project::new();
     let tasks = project.human_eval(4);
-    let tasks = tasks.to_str().unwrap();
     for harness in ["coder", "solve"] {
-        let (report, code) = project.run(&[
-            "--harness",
-            harness,
-            "--reward",
-            "tests-pass",
-            "--tasks",
-            tasks,
-            "--policy",
-            "oracle",
-        ]);
+        let (report, code) = project.run(run_of(harness, "tests-pass", &tasks, "oracle"));
         assert_eq!(code, 0);
         assert_eq!(report["mean_reward"], 1.0, "{harness}: {report}");
         assert_eq!(report["pass_at_1"]["value"], 1.0);
     }
-    let (report, code) = project.run(&[
-        "--harness",
-        "solve",
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks,
-        "--policy",
-        "empty",
-    ]);
+    let (report, code) = project.run(run_of("solve", "tests-pass", &tasks, "empty"));
     assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
 }
 
@@ -43,22 +28,14 @@ fn the_same_run_gives_the_same_trace_at_any_concurrency() {
     for harness in ["coder", "solve"] {
         let mut exports = Vec::new();
         for concurrency in ["1", "64", "64"] {
-            let (_, code) = project.run(&[
-                "--harness",
-                harness,
-                "--reward",
-                "tests-pass",
+            let (_, code) = project.run(run_of(harness, "tests-pass", &tasks, "oracle").with(&[
                 "--reward",
                 "length-penalty:0.1",
-                "--tasks",
-                tasks.to_str().unwrap(),
-                "--policy",
-                "oracle",
                 "-n",
                 "2",
                 "--concurrency",
                 concurrency,
-            ]);
+            ]));
             assert_eq!(code, 0);
             exports.push(project.export());
         }
@@ -95,33 +72,25 @@ fn runs_of_deeds_that_invite_differences_are_equal_too() {
         })
         .collect();
     let tasks = project.tasks(&tasks);
-    let script = project.write(
-        "script.jsonl",
+    let policy = project.script(
         "{\"text\":\"1\"}\n{\"conversation\":2,\"text\":\"late\",\"delay_ms\":40}\n\
          {\"conversation\":4,\"text\":\"later\",\"delay_ms\":80}\n",
     );
     let mut exports = Vec::new();
     for concurrency in ["1", "64", "64"] {
-        let (report, _) = project.run(&[
-            "--harness",
-            component("probe").to_str().unwrap(),
-            "--harness-config",
-            r#"{"do":"input"}"#,
-            "--reward",
-            "exact-match",
-            "--tasks",
-            tasks.to_str().unwrap(),
-            "--policy",
-            &format!("script:{}", script.display()),
-            "-n",
-            "3",
-            "--concurrency",
-            concurrency,
-            "--limit",
-            "fuel=300M",
-            "--limit",
-            "memory=32M",
-        ]);
+        let (report, _) =
+            project.run(run_of(component("probe"), "exact-match", &tasks, &policy).with(&[
+                "--harness-config",
+                r#"{"do":"input"}"#,
+                "-n",
+                "3",
+                "--concurrency",
+                concurrency,
+                "--limit",
+                "fuel=300M",
+                "--limit",
+                "memory=32M",
+            ]));
         assert_eq!(report["episodes"], 36, "{report}");
         exports.push(project.export());
     }
@@ -131,28 +100,42 @@ fn runs_of_deeds_that_invite_differences_are_equal_too() {
     assert!(exports[0] == exports[1] && exports[1] == exports[2]);
 }
 
+/// Replies of a model, sampled while others are written and continued turn after turn.
+#[test]
+fn a_models_run_in_its_batch_invariant_mode_gives_the_same_trace_at_any_concurrency() {
+    let project = Project::new();
+    project.write("fulgurite.toml", "[policy_options]\nbatch_invariant = true\n");
+    let tasks = project.plain_tasks(4);
+    let deed = json!({ "do": "turns", "count": 3, "text": "go on" }).to_string();
+    let exports = ["1", "16"].map(|concurrency| {
+        let more = ["--harness-config", &deed, "-n", "4", "--max-tokens", "24"];
+        let run = run_of(component("probe"), "exact-match", &tasks, tiny(&project));
+        let run = run.with(&more).with(&["--concurrency", concurrency]);
+        let (report, code) = project.run(run);
+        assert_eq!((report["scored"].as_u64(), code), (Some(16), 0), "{report}");
+        project.export()
+    });
+    assert!(exports[0] == exports[1], "concurrency shows");
+    let responses: std::collections::BTreeSet<String> = exports[0]
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["record"] == "turn")
+        .map(|turn| turn["tokens"]["response"].to_string())
+        .collect();
+    assert!(responses.len() > 40, "48 samples of noise differ: {}", responses.len());
+}
+
 #[test]
 fn a_trace_tells_what_happened_in_words_and_in_json() {
     let project = Project::new();
     let tasks = project.human_eval(1);
-    project.run(&[
-        "--harness",
-        "coder",
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "oracle",
-    ]);
+    project.run(run_of("coder", "tests-pass", &tasks, "oracle"));
     let shown = project.fulgurite(&["trace", "show", "last", "0"]).assert().success();
-    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    for part in ["HumanEval/0", "solution.py", "submit", "tests-pass", "completed"] {
-        assert!(text.contains(part), "`{part}` is not in the transcript:\n{text}");
-    }
+    let words = ["HumanEval/0", "solution.py", "submit", "tests-pass", "completed"];
+    says(&stdout(shown.get_output()), &words);
     let episode = project.episode("last", "0");
-    assert_eq!(episode.lines.iter().filter(|line| line["record"] == "turn").count(), 3);
-    assert_eq!(episode.lines.iter().filter(|line| line["record"] == "command").count(), 1);
+    assert_eq!(episode.records("turn").len(), 3);
+    assert_eq!(episode.records("command").len(), 1);
     assert_eq!(episode.at("/changes/0/path"), Some(&json!("solution.py")));
     project.fulgurite(&["trace", "list"]).assert().success();
     project.fulgurite(&["trace", "list", "last"]).assert().success();
@@ -166,23 +149,9 @@ fn what_graders_see_never_reaches_the_harness() {
         "id": "t", "input": "look around", "grading": { "answer": secret },
         "workspace": { "files": { "a.txt": "visible" } },
     })]);
-    let script = project.write(
-        "script.jsonl",
-        json!({ "text": "```bash\nls -la . /workspace; cat *; env\n```" }).to_string(),
-    );
-    let policy = format!("script:{}", script.display());
-    project.run(&[
-        "--harness",
-        "coder",
-        "--reward",
-        "exact-match",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        &policy,
-        "--limit",
-        "turns=3",
-    ]);
+    let text = "```bash\nls -la . /workspace; cat *; env\n```";
+    let policy = project.script(json!({ "text": text }).to_string());
+    project.run(run_of("coder", "exact-match", &tasks, &policy).with(&["--limit", "turns=3"]));
     let episode = project.episode("last", "0");
     assert!(episode.with("visible") > 0, "{episode:#?}");
     assert_eq!(episode.with(secret), 0, "{episode:#?}");
@@ -192,18 +161,8 @@ fn what_graders_see_never_reaches_the_harness() {
 fn a_group_has_as_many_episodes_as_asked_for() {
     let project = Project::new();
     let tasks = project.plain_tasks(3);
-    let (report, _) = project.run(&[
-        "--harness",
-        "solve",
-        "--reward",
-        "exact-match",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "oracle",
-        "-n",
-        "4",
-    ]);
+    let (report, _) =
+        project.run(run_of("solve", "exact-match", &tasks, "oracle").with(&["-n", "4"]));
     assert_eq!(report["episodes"], 12);
     assert_eq!(report["mean_reward"], 1.0);
 }

@@ -38,11 +38,11 @@ fn went(busy: bool) -> Went {
     rows.extend((0..WAITING).map(|number| row(format!("waiting {number}"), turns.clone())));
     let total = rows.len();
     let tasks = project.tasks(&rows);
-    let script = project.write("script.jsonl", r#"{"text":"yes","delay_ms":700}"#);
+    let policy = project.script(r#"{"text":"yes","delay_ms":700}"#);
     let began = Instant::now();
     let mut run = project
         .process(&["--json", "run", "--concurrency", &(WAITING + BUSY).to_string(), "--policy"])
-        .arg(format!("script:{}", script.display()))
+        .arg(policy)
         .args(["--limit", "fuel=1000G", "--limit", "command-fuel=1000G", "--tasks"])
         .arg(tasks)
         .args(["--harness-config", r#"{"do":"input"}"#, "--harness"])
@@ -60,12 +60,8 @@ fn went(busy: bool) -> Went {
         "the waiting episodes did not get so far as {last}"
     );
     let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
-    let states = || -> Vec<Value> {
-        let output = project.fulgurite(&["--json", "trace", "list", "last"]).output().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap()
-    };
     let waited = Instant::now();
-    while scored(&states()) < WAITING {
+    while project.count("scored") < WAITING {
         assert!(waited.elapsed() < Duration::from_secs(60), "the last ones are held up");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -76,7 +72,7 @@ fn went(busy: bool) -> Went {
     let output = run.wait_with_output().unwrap();
     let told = rest.join().unwrap();
     assert_eq!(output.status.code(), Some(if busy { 130 } else { 0 }), "{told:#?}");
-    Went { took, report: serde_json::from_slice(&output.stdout).unwrap(), states: states() }
+    Went { took, report: serde_json::from_slice(&output.stdout).unwrap(), states: project.listed() }
 }
 
 fn scored(states: &[Value]) -> usize {

@@ -263,8 +263,7 @@ fn flat(measured: &[(&str, Held)]) {
 }
 
 fn ended_in_their_kinds(project: &Project, deeds: &[Deed]) {
-    let output = project.fulgurite(&["--json", "trace", "list", "last"]).output().unwrap();
-    let episodes: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let episodes = project.listed();
     let mut wrong = std::collections::BTreeSet::new();
     for episode in &episodes {
         let task = episode["task"].as_str().unwrap();

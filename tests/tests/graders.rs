@@ -1,6 +1,9 @@
 //! `tests-pass` over the real host: honest work passes, attacks in both modes do not.
 
-use fulgurite_tests::{Project, component};
+use fulgurite_tests::{
+    Project, component, run_of,
+    said::{says, stdout},
+};
 use serde_json::{Value, json};
 
 const SUITE: &str = "import unittest\nimport calc\n\nclass T(unittest.TestCase):\n    \
@@ -48,6 +51,23 @@ fn suite_works() -> Vec<(&'static str, Value, f64)> {
     ]
 }
 
+/// The probe does what each task's input tells; `tests-pass` has to pay each what is wanted.
+fn earn<'a>(
+    project: &Project,
+    tasks: &[Value],
+    wanted: impl IntoIterator<Item = (&'a str, f64)>,
+    more: &[&str],
+) {
+    let run = run_of(component("probe"), "tests-pass", project.tasks(tasks), "empty");
+    let (report, code) =
+        project.run(run.with(&["--harness-config", r#"{"do":"input"}"#]).with(more));
+    assert_eq!(code, 0, "{report}");
+    for (index, (name, wanted)) in wanted.into_iter().enumerate() {
+        let episode = project.episode("last", &index.to_string());
+        assert_eq!(episode.at("/total"), Some(&json!(wanted)), "{name}: {episode:#?}");
+    }
+}
+
 #[test]
 fn suites_pay_honest_work_only() {
     let works = suite_works();
@@ -62,24 +82,8 @@ fn suites_pay_honest_work_only() {
             })
         })
         .collect();
-    let tasks = project.tasks(&tasks);
-    let (report, code) = project.run(&[
-        "--harness",
-        component("probe").to_str().unwrap(),
-        "--harness-config",
-        r#"{"do":"input"}"#,
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "empty",
-    ]);
-    assert_eq!(code, 0, "{report}");
-    for (index, (name, _, wanted)) in works.iter().enumerate() {
-        let episode = project.episode("last", &index.to_string());
-        assert_eq!(episode.at("/total"), Some(&json!(wanted)), "{name}: {episode:#?}");
-    }
+    let wanted = works.iter().map(|(name, _, wanted)| (*name, *wanted));
+    earn(&project, &tasks, wanted, &[]);
 }
 
 #[test]
@@ -91,21 +95,9 @@ fn a_link_where_the_hidden_file_goes_changes_nothing() {
     })]);
     let lines = "mkdir tests && echo 'def test_x(): pass' > mine.py && ln -s ../mine.py \
                  tests/test_calc.py && mkdir __pycache__ && cp mine.py __pycache__/calc.pyc";
-    let script = project.write(
-        "script.jsonl",
-        json!({ "text": format!("```bash\n{lines}\n```\n```submit mine.py\n```") }).to_string(),
-    );
-    let policy = format!("script:{}", script.display());
-    let (report, _) = project.run(&[
-        "--harness",
-        "coder",
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        &policy,
-    ]);
+    let text = format!("```bash\n{lines}\n```\n```submit mine.py\n```");
+    let policy = project.script(json!({ "text": text }).to_string());
+    let (report, _) = project.run(run_of("coder", "tests-pass", tasks, policy));
     assert_eq!(report["mean_reward"], 0.0, "{report}");
     assert!(project.episode("last", "0").with("tests/test_calc.py") > 0, "the link was made");
 }
@@ -138,18 +130,8 @@ fn planted_caches_with_unchecked_hashes_change_nothing() {
     ];
     let line = format!("mkdir -p tests && python - <<'END'\n{}END", script.concat());
     let config = json!({ "do": "exec", "lines": [line] }).to_string();
-    let (report, code) = project.run(&[
-        "--harness",
-        component("probe").to_str().unwrap(),
-        "--harness-config",
-        &config,
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "empty",
-    ]);
+    let run = run_of(component("probe"), "tests-pass", tasks, "empty");
+    let (report, code) = project.run(run.with(&["--harness-config", &config]));
     let episode = project.episode("last", "0");
     assert!(episode.with("calc.cpython-312.pyc") > 0, "it was planted: {episode:#?}");
     assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
@@ -197,26 +179,8 @@ fn functions_pay_honest_work_only() {
             })
         })
         .collect();
-    let tasks = project.tasks(&tasks);
-    let (report, code) = project.run(&[
-        "--harness",
-        component("probe").to_str().unwrap(),
-        "--harness-config",
-        r#"{"do":"input"}"#,
-        "--reward",
-        "tests-pass",
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "empty",
-        "--limit",
-        "command-fuel=3G",
-    ]);
-    assert_eq!(code, 0, "{report}");
-    for (index, (name, _, wanted)) in works.iter().enumerate() {
-        let episode = project.episode("last", &index.to_string());
-        assert_eq!(episode.at("/total"), Some(&json!(wanted)), "{name}: {episode:#?}");
-    }
+    let wanted = works.iter().map(|(name, _, wanted)| (*name, *wanted));
+    earn(&project, &tasks, wanted, &["--limit", "command-fuel=3G"]);
 }
 
 #[test]
@@ -235,26 +199,15 @@ fn reward_check_finds_nothing_wrong_with_tests_pass_and_finds_a_reward_that_pays
         .arg(&tasks)
         .assert()
         .code(5);
-    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
-    assert!(text.contains("LOOK AT THIS"), "{text}");
+    says(&stdout(output.get_output()), &["LOOK AT THIS"]);
 }
 
 #[test]
 fn all_of_human_eval_passes_with_reference_answers_and_nothing_with_empty_ones() {
     let project = Project::new();
     let tasks = project.human_eval(164);
-    let tasks = tasks.to_str().unwrap();
     for (policy, passed) in [("oracle", 1.0), ("empty", 0.0)] {
-        let (report, code) = project.run(&[
-            "--harness",
-            "solve",
-            "--reward",
-            "tests-pass",
-            "--tasks",
-            tasks,
-            "--policy",
-            policy,
-        ]);
+        let (report, code) = project.run(run_of("solve", "tests-pass", &tasks, policy));
         assert_eq!((report["scored"].as_u64(), code), (Some(164), 0), "{policy}: {report}");
         assert_eq!(report["mean_reward"], passed, "{policy}");
     }

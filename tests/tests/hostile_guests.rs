@@ -1,26 +1,19 @@
 //! Hostile guests: each ends in a failure kind of its own, and the next episode runs. Components
 //! that no compiler makes are in `hostile_modules.rs`, many of a kind in one process in `flat.rs`.
 
-use fulgurite_tests::{Episode, Project, component};
+use std::ffi::OsStr;
+
+use fulgurite_tests::{
+    Episode, Project, component, run_of,
+    said::{says, stderr, stdout},
+};
 use serde_json::{Value, json};
 
-fn kind(episode: &Episode) -> &str {
-    let ending = episode.lines.iter().find(|line| line["record"] == "ending");
-    ending.and_then(|line| line["kind"].as_str()).unwrap_or("none")
-}
-
-fn answer(episode: &Episode) -> &str {
-    episode.at("/answer").and_then(Value::as_str).unwrap_or_default()
-}
-
 /// Runs the deed, then a harmless episode in the same project.
-fn ends(config: &Value, limits: &[&str], expected: &str) -> Episode {
-    let project = Project::new();
-    let more: Vec<&str> = limits.iter().flat_map(|limit| ["--limit", limit]).collect();
-    let (episode, _) = project.probe(config, &more);
-    assert_eq!(kind(&episode), expected, "{config}: {episode:#?}");
-    let (after, code) = project.probe(&json!({ "do": "turn" }), &[]);
-    assert_eq!((kind(&after), code), ("completed", 0));
+#[track_caller]
+fn ends(config: &Value, limits: &[&str], kind: &str) -> Episode {
+    let harmless = json!({ "do": "turn" });
+    let [episode, _] = fulgurite_tests::ends(Project::probe, config, &harmless, limits, kind);
     episode
 }
 
@@ -59,43 +52,43 @@ fn a_million_events_are_counted_and_not_kept() {
     let config = json!({ "do": "events", "count": 1_000_000, "size": 10 });
     let episode = ends(&config, &["fuel=1000G"], "completed");
     assert!(episode.lines.len() < 20_000);
-    assert!(episode.lines.iter().any(|line| line["record"] == "truncated"));
+    assert!(!episode.records("truncated").is_empty());
 }
 
 #[test]
 fn a_million_open_handles_meet_the_quota() {
     let episode = ends(&json!({ "do": "open-files", "count": 1_000_000 }), &[], "completed");
-    let opened: u64 = number(answer(&episode));
-    assert!(opened < 10_000, "{}", answer(&episode));
+    let opened: u64 = number(episode.answer());
+    assert!(opened < 10_000, "{}", episode.answer());
 }
 
 #[test]
 fn no_path_and_no_link_leads_out_of_the_tree() {
     for deed in ["escape", "links"] {
         let episode = ends(&json!({ "do": deed }), &[], "completed");
-        assert_eq!(answer(&episode), "[]", "{deed}");
+        assert_eq!(episode.answer(), "[]", "{deed}");
     }
 }
 
 #[test]
 fn filling_the_workspace_meets_the_quota_of_bytes() {
     let episode = ends(&json!({ "do": "fill" }), &["workspace-bytes=8M"], "completed");
-    let written: u64 = number(answer(&episode));
-    assert!(written <= 8 << 20 && written > 7 << 20, "{}", answer(&episode));
+    let written: u64 = number(episode.answer());
+    assert!(written <= 8 << 20 && written > 7 << 20, "{}", episode.answer());
 }
 
 #[test]
 fn a_million_files_meet_the_quota_of_files() {
     let config = json!({ "do": "many-files", "count": 1_000_000 });
     let episode = ends(&config, &["workspace-files=5000"], "completed");
-    assert!(number(answer(&episode)) <= 5000, "{}", answer(&episode));
+    assert!(number(episode.answer()) <= 5000, "{}", episode.answer());
 }
 
 #[test]
 fn the_environment_is_empty() {
     let episode = ends(&json!({ "do": "environment" }), &[], "completed");
-    assert!(!answer(&episode).contains("PATH"), "{}", answer(&episode));
-    assert!(!answer(&episode).contains("HOME"), "{}", answer(&episode));
+    assert!(!episode.answer().contains("PATH"), "{}", episode.answer());
+    assert!(!episode.answer().contains("HOME"), "{}", episode.answer());
 }
 
 #[test]
@@ -114,7 +107,7 @@ fn strings_that_are_none_end_in_a_trap() {
 fn a_huge_message_meets_a_limit_or_is_refused() {
     let project = Project::new();
     let (episode, _) = project.probe(&json!({ "do": "huge-message", "size": 1 << 30 }), &[]);
-    assert_ne!(kind(&episode), "completed", "{episode:#?}");
+    assert_ne!(episode.kind(), "completed", "{episode:#?}");
 }
 
 #[test]
@@ -123,7 +116,7 @@ fn a_huge_answer_is_cut_or_refused_and_not_kept() {
     let config = json!({ "do": "huge-answer", "size": 200 << 20 });
     let (episode, _) = project.probe(&config, &["--limit", "memory=1G"]);
     let length: usize = episode.lines.iter().map(|line| line.to_string().len()).sum();
-    assert!(length < 8 << 20, "{} and {length} bytes were recorded", kind(&episode));
+    assert!(length < 8 << 20, "{} and {length} bytes were recorded", episode.kind());
 }
 
 #[test]
@@ -137,7 +130,7 @@ fn catastrophic_expressions_and_floods_in_commands_cost_little_and_are_results()
         "seq 30000000 | wc -l",
     ] });
     let episode = ends(&config, &["command-fuel=2G"], "completed");
-    let results: Vec<Value> = serde_json::from_str(answer(&episode)).unwrap();
+    let results: Vec<Value> = serde_json::from_str(episode.answer()).unwrap();
     assert_eq!(results.len(), 5);
     assert_eq!(results[1]["status"], 1, "no match, and an answer: {}", results[1]);
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
@@ -154,13 +147,13 @@ fn budgets_end_the_episodes_that_cannot_stop() {
     let config = json!({ "do": "error-after" });
     ends(&config, &[], "harness-error");
     let episode = ends(&json!({ "do": "until-error" }), &["turns=5"], "completed");
-    assert!(answer(&episode).contains("budget"), "{}", answer(&episode));
+    assert!(episode.answer().contains("budget"), "{}", episode.answer());
 }
 
 #[test]
 fn a_score_from_a_harness_is_only_a_note() {
     let episode = ends(&json!({ "do": "score" }), &[], "completed");
-    let scores: Vec<_> = episode.lines.iter().filter(|line| line["record"] == "score").collect();
+    let scores = episode.records("score");
     assert_eq!(scores.len(), 1);
     assert_eq!(scores[0]["reward"], "exact-match");
     assert_eq!(scores[0]["total"], 0.0);
@@ -170,17 +163,8 @@ fn a_score_from_a_harness_is_only_a_note() {
 fn a_harness_that_brings_its_own_scorer_is_not_scored_by_it() {
     let project = Project::new();
     let tasks = project.plain_tasks(1);
-    let (both, reward) = (component("both"), component("exact-match"));
-    let (report, code) = project.run(&[
-        "--harness",
-        both.to_str().unwrap(),
-        "--reward",
-        reward.to_str().unwrap(),
-        "--tasks",
-        tasks.to_str().unwrap(),
-        "--policy",
-        "empty",
-    ]);
+    let run = run_of(component("both"), component("exact-match"), tasks, "empty");
+    let (report, code) = project.run(run);
     assert_eq!((report["mean_reward"].as_f64(), code), (Some(0.0), 0), "{report}");
 }
 
@@ -189,7 +173,7 @@ fn hostile_text_is_shown_escaped() {
     let project = Project::new();
     project.probe(&json!({ "do": "odd-answer" }), &[]);
     let output = project.fulgurite(&["trace", "show", "last", "0"]).assert().success();
-    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let text = stdout(output.get_output());
     for hostile in ['\u{1b}', '\u{202e}', '\u{0}', '\u{9b}'] {
         assert!(!text.contains(hostile), "{hostile:?} got through: {text:?}");
     }
@@ -207,11 +191,9 @@ fn ungranted_imports_are_refused_before_anything_runs() {
         .arg(&evil)
         .assert()
         .code(3);
-    let error = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(error.contains("evil:thing/x"), "{error}");
+    says(&stderr(output.get_output()), &["evil:thing/x"]);
     let shown = project.fulgurite(&["inspect"]).arg(&evil).assert().code(3);
-    let text = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
-    assert!(text.contains("REFUSED"), "{text}");
+    says(&stdout(shown.get_output()), &["REFUSED"]);
 }
 
 #[test]
@@ -228,7 +210,7 @@ fn sockets_are_stubs_that_deny_and_tell() {
         harness.to_str().unwrap(),
     ]);
     let episode = project.episode("last", "0");
-    assert!(episode.lines.iter().any(|line| line["record"] == "denied"), "{episode:#?}");
+    assert!(!episode.records("denied").is_empty(), "{episode:#?}");
 }
 
 #[test]
@@ -245,7 +227,7 @@ fn rewards_that_misbehave_are_alarms_and_never_zeros() {
                 component("probe-reward"),
             ),
         );
-        let (report, code) = project.run(&["--config", config.to_str().unwrap()]);
+        let (report, code) = project.run([OsStr::new("--config"), config.as_os_str()]);
         assert_eq!((report["alarms"].as_u64(), code), (Some(1), 5), "{deed}: {report}");
         assert_eq!(report["mean_reward"], Value::Null, "{deed}");
     }

@@ -1,31 +1,27 @@
 //! Components that no compiler of a usual language makes, from texts in `tests/guests/wat`: each
 //! is refused or stopped with its own words, and the next episode runs.
 
-use fulgurite_tests::{Project, component, modules, resident::names, root};
-use serde_json::{Value, json};
+use fulgurite_tests::{
+    Project, component, modules,
+    resident::names,
+    root, run_of,
+    said::{says, stderr},
+};
+use serde_json::json;
 
 /// One run of a component file over four tasks; standard error and the exit code.
 fn run(project: &Project, harness: &[u8], more: &[&str]) -> (String, i32) {
     let harness = project.write("guest.wasm", harness);
-    let tasks = project.plain_tasks(4);
-    let output = project
-        .fulgurite(&["run", "--policy", "empty", "--reward"])
-        .arg(component("exact-match"))
-        .arg("--harness")
-        .arg(harness)
-        .arg("--tasks")
-        .arg(tasks)
-        .args(more)
-        .output()
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let run = run_of(harness, component("exact-match"), project.plain_tasks(4), "empty");
+    let output = project.fulgurite(&["run"]).args(run).args(more).output().unwrap();
+    let error = stderr(&output);
     assert!(!error.contains("panicked"), "{error}");
     (error, output.status.code().unwrap_or(-1))
 }
 
 fn the_next_episode_runs(project: &Project) {
     let (episode, code) = project.probe(&json!({ "do": "turn" }), &[]);
-    assert_eq!((episode.at("/kind"), code), (Some(&json!("completed")), 0), "{episode:#?}");
+    assert_eq!((episode.kind(), code), ("completed", 0), "{episode:#?}");
 }
 
 #[test]
@@ -40,9 +36,7 @@ fn modules_that_cannot_even_be_described_are_refused_with_their_kind() {
     ] {
         let (error, code) = run(&project, &modules::wat_guest(&root(), name), &[]);
         assert_eq!(code, 3, "{name}: {error}");
-        for word in words {
-            assert!(error.contains(word), "{name}: `{word}` is not in: {error}");
-        }
+        says(&error, words);
         the_next_episode_runs(&project);
     }
 }
@@ -58,8 +52,7 @@ fn modules_that_misbehave_in_an_episode_end_in_their_kind() {
         ("growing-tables", "out-of-memory"),
     ] {
         let (error, code) = run(&project, &modules::wat_guest(&root(), name), &[]);
-        let output = project.fulgurite(&["--json", "trace", "list", "last"]).output().unwrap();
-        let episodes: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let episodes = project.listed();
         assert_eq!(episodes.len(), 4, "{name} ({code}): {error}");
         for episode in episodes {
             assert_eq!(episode["ended"], kind, "{name} ({code}): {episode} {error}");
@@ -84,11 +77,9 @@ fn a_compile_bomb_is_stopped_and_leaves_nothing_behind() {
         .env("XDG_CACHE_HOME", &cache)
         .output()
         .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{error}");
-    for word in ["compiling the component took more than 2 s", "FULGURITE_COMPILE_TIME"] {
-        assert!(error.contains(word), "`{word}` is not in: {error}");
-    }
+    says(&error, &["compiling the component took more than 2 s", "FULGURITE_COMPILE_TIME"]);
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
     assert_eq!(names(&cache.join("fulgurite").join("compiled")), Vec::<String>::new());
     the_next_episode_runs(&project);

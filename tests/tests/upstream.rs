@@ -7,6 +7,7 @@ use std::sync::{
 
 use fulgurite_tests::{
     Project,
+    said::{says, stderr},
     server::{Answer, Ask, Server},
 };
 use serde_json::Value;
@@ -20,9 +21,7 @@ struct Ran {
 
 impl Ran {
     fn says(&self, words: &[&str]) {
-        for word in words {
-            assert!(self.error.contains(word), "`{word}` is not in: {}", self.error);
-        }
+        says(&self.error, words);
         let last = self.error.lines().last().unwrap_or_default();
         let told: Value = serde_json::from_str(last).unwrap_or_default();
         for part in ["headline", "hint"] {
@@ -51,7 +50,7 @@ fn run(project: &Project, policy: &str, calls: u32, key: Option<&str>) -> Ran {
     Ran {
         report: serde_json::from_slice(&output.stdout).unwrap_or_default(),
         code: output.status.code().unwrap_or(-1),
-        error: String::from_utf8_lossy(&output.stderr).into_owned(),
+        error: stderr(&output),
     }
 }
 

@@ -23,7 +23,8 @@ Environment:
   FULGURITE_HOME          where plugins are kept
   FULGURITE_ARTIFACTS     where set-up keeps the files it fetches
   FULGURITE_COMPILE_TIME  longest time to compile one component [default: 5m]
-  OPENAI_API_KEY          the key of `openai:` policies
+  FULGURITE_API_KEY       the key of `openai:` policies
+  OPENAI_API_KEY          the same, where the other is not set
   RUST_LOG                how much is logged, e.g. info";
 
 /// Runs AI agents' real harnesses in a WebAssembly sandbox, records every token and scores the

@@ -14,7 +14,7 @@ use fulgurite_trace::Truncation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::args;
+use crate::{args, nearest};
 
 /// The default name of the configuration file.
 const FILE: &str = "fulgurite.toml";
@@ -219,20 +219,16 @@ fn parse(text: &str) -> Result<FileConfig> {
 
 /// What is wrong with a configuration file, with the nearest known key.
 pub(crate) fn toml_error(error: &toml::de::Error) -> anyhow::Error {
-    let hint = nearest(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
+    let hint = nearest_key(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
     // toml's own text shows the line and marks the place.
     anyhow::anyhow!("{}{}", error.to_string().trim_end(), hint.unwrap_or_default())
 }
 
 /// The known key nearest to the unknown one that serde complains about.
-fn nearest(message: &str) -> Option<String> {
+fn nearest_key(message: &str) -> Option<&str> {
     let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = quoted.next()?;
-    quoted
-        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
-        .min()
-        .filter(|(distance, _)| *distance <= 3)
-        .map(|(_, known)| known.to_owned())
+    nearest::nearest(unknown, quoted)
 }
 
 /// `NAME=VALUE`. A value that is no JSON is text.

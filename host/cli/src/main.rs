@@ -13,6 +13,7 @@ mod guest;
 mod host;
 mod human_eval;
 mod machine;
+mod nearest;
 mod output;
 mod place;
 mod policy;

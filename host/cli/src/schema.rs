@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value};
 
-use crate::exit;
+use crate::{exit, nearest};
 
 /// The longest schema that is read.
 const MOST_SCHEMA_BYTES: usize = 256 << 10;
@@ -107,7 +107,7 @@ fn problem(schema: &Value, error: &ValidationError<'_>) -> String {
                 .unwrap_or_default();
             let mut text = format!("{place}: it has no `{}`", unexpected.join("`, `"));
             if let [unexpected] = unexpected.as_slice()
-                && let Some(near) = nearest(unexpected, &known)
+                && let Some(near) = nearest::nearest(unexpected, known.iter().copied())
             {
                 let _ = write!(text, "; did you mean `{near}`?");
             }
@@ -117,11 +117,6 @@ fn problem(schema: &Value, error: &ValidationError<'_>) -> String {
         (None, Some(rule)) => format!("{place}: {error} (allowed: {})", allowed(rule)),
         (None, None) => format!("{place}: {error}"),
     }
-}
-
-fn nearest<'a>(unexpected: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = known.iter().map(|known| (strsim::damerau_levenshtein(unexpected, known), *known));
-    near.min().filter(|(distance, _)| *distance <= 3).map(|(_, known)| known)
 }
 
 /// A rule without what is said about it, short.

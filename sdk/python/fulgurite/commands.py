@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 from wit_world.imports import commands as _commands
 from wit_world.imports.commands import Captured, ExecError, Output, Stop
 
+from .host import HostError, call_host
 from .text import clip
 
-__all__ = ["Captured", "CommandError", "ExecError", "Output", "Stop", "stdout", "transcript"]
+__all__ = [
+    "Captured",
+    "CommandError",
+    "CommandOptions",
+    "ExecError",
+    "Output",
+    "Stop",
+    "stdout",
+    "transcript",
+]
+
+R = TypeVar("R")
 
 _STOPS = {Stop.TIMEOUT: "it took too long", Stop.MEMORY: "out of memory", Stop.TRAP: "it crashed"}
 
 
-class CommandError(Exception):
+class CommandError(HostError):
     """A command could not be run at all. One that fails is an `Output` with its status."""
 
+    error: ExecError
+
     def __init__(self, error: ExecError) -> None:
-        super().__init__(_words(error))
-        self.error = error
+        super().__init__(error, _words(error))
 
     @property
     def is_final(self) -> bool:
@@ -43,8 +57,29 @@ def _words(error: ExecError) -> str:
             return f"error {code}: {text}"
 
 
+class CommandOptions(TypedDict, total=False):
+    """What may be said of how a command is run."""
+
+    cwd: str | None
+    """Folder, relative to the workspace."""
+    env: Mapping[str, str] | None
+    """Environment variables."""
+    stdin: bytes
+    """What it reads."""
+    timeout_ms: int | None
+    """Milliseconds until it is stopped."""
+    output_bytes: int | None
+    """Kept bytes of each output stream."""
+
+
+def call_command(call: Callable[..., R], *given: Any) -> R:
+    """A call of the host whose errors are `CommandError`s."""
+    return call_host(CommandError, call, *given)
+
+
 def to_request(
     command: str | Sequence[str],
+    *,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",

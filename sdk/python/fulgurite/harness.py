@@ -16,9 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
-from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports.agent import (
     Capability,
@@ -31,15 +30,24 @@ from wit_world.exports.agent import (
 )
 from wit_world.imports import budget as _budget
 from wit_world.imports import exec as _exec
-from wit_world.imports import llm as _llm
-from wit_world.imports import poll as _poll
 from wit_world.imports import trace as _trace
 from wit_world.imports.budget import Remaining
-from wit_world.imports.llm import LlmError, ModelInfo, TokenReply
 
-from .commands import Captured, CommandError, ExecError, Output, Stop, stdout, to_request, transcript
+from .commands import (
+    Captured,
+    CommandError,
+    CommandOptions,
+    ExecError,
+    Output,
+    Stop,
+    call_command,
+    stdout,
+    to_request,
+    transcript,
+)
 from .configuration import NoConfig, WrongValue, parse, schema_of
-from .export import PluginError, explain, flush
+from .conversation import Conversation, Pending, wait_any
+from .export import PluginError, Registered, answered
 from .messages import (
     BudgetKind,
     Content,
@@ -60,10 +68,20 @@ from .messages import (
     assistant,
     fail,
     plain_text,
-    to_messages,
     tool,
     tool_calls,
     user,
+)
+from .model import (
+    LlmError,
+    ModelError,
+    ModelInfo,
+    Reply,
+    ReplyOptions,
+    TokenReply,
+    chat,
+    generate,
+    model_info,
 )
 from .text import Block, clip, fenced_blocks
 
@@ -74,6 +92,7 @@ __all__ = [
     "Capability",
     "Captured",
     "CommandError",
+    "CommandOptions",
     "Content",
     "Conversation",
     "Description",
@@ -92,6 +111,7 @@ __all__ = [
     "PluginError",
     "Remaining",
     "Reply",
+    "ReplyOptions",
     "Role",
     "Status",
     "Stop",
@@ -133,265 +153,12 @@ __all__ = [
 ]
 
 C = TypeVar("C")
-R = TypeVar("R")
 
 
-class ModelError(Exception):
-    """A call to the model failed."""
-
-    def __init__(self, error: LlmError) -> None:
-        super().__init__(_words(error))
-        self.error = error
-
-    @property
-    def is_final(self) -> bool:
-        """Whether every later call of the episode will fail the same way: a budget is used up,
-        or the episode is being cancelled."""
-        return isinstance(self.error, _llm.LlmError_Budget | _llm.LlmError_Cancelled)
-
-
-def _words(error: LlmError) -> str:
-    match error:
-        case _llm.LlmError_RateLimited():
-            return "the model is overloaded"
-        case _llm.LlmError_ContextLength():
-            return "history and reply do not fit the model"
-        case _llm.LlmError_Budget(kind):
-            return f"the budget is used up: {kind.name.lower()}"
-        case _llm.LlmError_Cancelled():
-            return "the episode is being cancelled"
-        case _llm.LlmError_Invalid(text):
-            return f"the request is wrong: {text}"
-        case _llm.LlmError_Unsupported(text):
-            return f"the policy cannot do this: {text}"
-        case _llm.LlmError_Busy():
-            return "a reply of this conversation is still pending"
-        case _llm.LlmError_Unavailable():
-            return "the model cannot be reached"
-        case _llm.LlmError_Timeout():
-            return "the model took too long"
-        case _llm.LlmError_Other((code, text)):
-            return f"error {code}: {text}"
-
-
-def _model(call: Callable[..., R], *given: Any) -> R:
-    try:
-        return call(*given)
-    except Err as error:
-        raise ModelError(error.value) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the model answered."""
-
-    message: Message
-    finish: FinishReason
-    usage: Usage
-    turn: int
-    """The turn's number within the episode, for `Conversation.branch`."""
-    metadata: list[tuple[str, str]]
-
-    @property
-    def text(self) -> str:
-        """The reply's text, without reasoning and calls."""
-        return plain_text(self.message)
-
-    @property
-    def tool_calls(self) -> list[ToolCall]:
-        """The tool calls, in order, malformed ones included. Answer each of them."""
-        return tool_calls(self.message)
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the reply ended because a limit was reached."""
-        return self.finish is FinishReason.LENGTH
-
-
-def _reply(reply: _llm.Reply) -> Reply:
-    return Reply(reply.message, reply.finish, reply.usage, reply.turn, reply.metadata)
-
-
-def _options(
-    max_tokens: int | None, temperature: float | None, stop: Sequence[str], stream: bool = False
-) -> _llm.Options:
-    metadata = [("stream", "true")] if stream else []
-    return _llm.Options(max_tokens, temperature, list(stop), metadata)
-
-
-def _conversation_config(
-    model_role: str,
-    system: str | None,
-    tools: Sequence[ToolDefinition],
-    agent: str,
-    parent: Conversation | None,
-) -> _llm.ConversationConfig:
-    parent_id = None if parent is None else parent.id
-    return _llm.ConversationConfig(model_role, agent, system, list(tools), parent_id, [])
-
-
-class Conversation:
-    """A line of turns that share a token history. The host keeps the history: only what is new
-    is sent."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, inner: _llm.Conversation) -> None:
-        self._inner = inner
-
-    @classmethod
-    def open(
-        cls,
-        model_role: str = "policy",
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolDefinition] = (),
-        agent: str = "",
-        parent: Conversation | None = None,
-    ) -> Conversation:
-        """Opens a conversation with the model in a role. `agent` names the (sub-)agent that
-        speaks and `parent` the conversation that this one is started from, for the trace."""
-        config = _conversation_config(model_role, system, tools, agent, parent)
-        return cls(_model(_llm.Conversation.open, config))
-
-    @property
-    def id(self) -> int:
-        """Unique within the episode."""
-        return self._inner.id()
-
-    def send(
-        self,
-        content: Content,
-        *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        stop: Sequence[str] = (),
-    ) -> Reply:
-        """Sends what is new and waits for the reply."""
-        options = _options(max_tokens, temperature, stop)
-        return _reply(_model(self._inner.send, to_messages(content), options))
-
-    def start(
-        self,
-        content: Content,
-        *,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        stop: Sequence[str] = (),
-        stream: bool = False,
-    ) -> Pending:
-        """Sends what is new without waiting, so that several conversations proceed at once."""
-        options = _options(max_tokens, temperature, stop, stream)
-        return Pending(_model(self._inner.start, to_messages(content), options))
-
-    def branch(self, at: int) -> Conversation:
-        """A new conversation that shares the history up to and including a turn."""
-        return Conversation(_model(self._inner.branch, at))
-
-    def restart(self, content: Content, reason: str) -> None:
-        """Replaces the history after the system message, for compaction. The reason goes to the
-        trace."""
-        _model(self._inner.restart, to_messages(content), reason)
-
-
-class Pending:
-    """A reply that is being written."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, inner: _llm.PendingReply) -> None:
-        self._inner = inner
-
-    def next_chunk(self) -> Text | Thinking | None:
-        """Waits for the next piece; none when the reply is complete. Pieces are provisional: only
-        `finish` is recorded."""
-        match _model(self._inner.next_chunk):
-            case _llm.Chunk_Text(text):
-                return Text(text)
-            case _llm.Chunk_Thinking(text):
-                return Thinking(text)
-            case None:
-                return None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether `next_chunk` or `finish` would answer at once."""
-        with self._inner.subscribe() as pollable:
-            return pollable.ready()
-
-    def finish(self) -> Reply:
-        """Waits until the reply is complete and recorded."""
-        return _reply(_model(self._inner.finish))
-
-    def cancel(self) -> None:
-        """Gives the reply up."""
-        self._inner.cancel()
-
-
-def wait_any(replies: Sequence[Pending]) -> list[int]:
-    """Waits until at least one reply has news; answers the indices of those that do."""
-    if not replies:
-        return []
-    pollables = [reply._inner.subscribe() for reply in replies]
-    try:
-        return list(_poll.poll(pollables))
-    finally:
-        for pollable in pollables:
-            pollable.__exit__(None, None, None)
-
-
-def chat(
-    messages: Content,
-    *,
-    model_role: str = "policy",
-    system: str | None = None,
-    tools: Sequence[ToolDefinition] = (),
-    agent: str = "",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    stop: Sequence[str] = (),
-) -> Reply:
-    """One stateless call, for ported code that keeps its own history. The host recognises a
-    history it has seen and continues it."""
-    config = _conversation_config(model_role, system, tools, agent, None)
-    options = _options(max_tokens, temperature, stop)
-    return _reply(_model(_llm.chat, config, to_messages(messages), options))
-
-
-def model_info(model_role: str = "policy") -> ModelInfo:
-    """What the policy behind a model role can do."""
-    return _model(_llm.info, model_role)
-
-
-def generate(
-    prompt: Sequence[int],
-    *,
-    model_role: str = "policy",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    stop: Sequence[str] = (),
-) -> TokenReply:
-    """Continues raw token ids, where `model_info().token_level` says that this works."""
-    options = _options(max_tokens, temperature, stop)
-    return _model(_llm.generate, model_role, list(prompt), options)
-
-
-def execute(
-    command: str | Sequence[str],
-    *,
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
-    timeout_ms: int | None = None,
-    output_bytes: int | None = None,
-) -> Output:
+def execute(command: str | Sequence[str], **options: Unpack[CommandOptions]) -> Output:
     """Runs a shell line, or a program with its arguments, in the workspace. A command that fails
     is an output with its status."""
-    request = to_request(command, cwd, env, stdin, timeout_ms, output_bytes)
-    try:
-        return _exec.run(request)
-    except Err as error:
-        raise CommandError(error.value) from None
+    return call_command(_exec.run, to_request(command, **options))
 
 
 def programs() -> list[str]:
@@ -399,9 +166,13 @@ def programs() -> list[str]:
     return _exec.programs()
 
 
+def _pairs(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in values.items()]
+
+
 def event(name: str, **fields: object) -> None:
     """Records in the trace that something happened."""
-    _trace.event(name, [(field, str(value)) for field, value in fields.items()])
+    _trace.event(name, _pairs(fields))
 
 
 def metric(name: str, value: float) -> None:
@@ -416,12 +187,12 @@ def budget_left() -> Remaining:
 
 def submitted(answer: str, **notes: object) -> Outcome:
     """The agent holds the task to be done."""
-    return Outcome(Status.SUBMITTED, answer, [(name, str(value)) for name, value in notes.items()])
+    return Outcome(Status.SUBMITTED, answer, _pairs(notes))
 
 
 def gave_up(answer: str = "", **notes: object) -> Outcome:
     """The agent stopped without holding the task to be done; the answer is what it has."""
-    return Outcome(Status.GAVE_UP, answer, [(name, str(value)) for name, value in notes.items()])
+    return Outcome(Status.GAVE_UP, answer, _pairs(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,14 +208,14 @@ class Episode(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
+class _Harness:
     run: Callable[[Episode[Any]], Outcome]
     config: type[Any]
     prompts: Mapping[str, str]
     description: Description
 
 
-_registered: _Registered | None = None
+_registered = Registered[_Harness]("harness")
 
 
 def harness(
@@ -475,19 +246,10 @@ def harness(
     )
 
     def register(run: Callable[[Episode[C]], Outcome]) -> Callable[[Episode[C]], Outcome]:
-        global _registered
-        if _registered is not None:
-            raise TypeError("a component has one harness; this is the second @harness")
-        _registered = _Registered(run, config, texts, description)
+        _registered.put(_Harness(run, config, texts, description))
         return run
 
     return register
-
-
-def _the_harness() -> _Registered:
-    if _registered is None:
-        raise TypeError("no function is marked with @harness(...)")
-    return _registered
 
 
 class Agent(exports.Agent):
@@ -495,19 +257,17 @@ class Agent(exports.Agent):
 
     def describe(self) -> Description:
         """The description, made when the component was built."""
-        return _the_harness().description
+        return _registered.get().description
 
     def run(self, task: Task, config: str) -> Outcome:
         """One episode."""
-        registered = _the_harness()
-        try:
+        registered = _registered.get()
+
+        def work() -> Outcome:
             settings, prompts = parse(registered.config, config, registered.prompts)
             return registered.run(Episode(task, settings, prompts))
-        except MemoryError:
-            # Ends the instance, so that the episode fails as out of memory and not as an error.
-            raise
-        except Exception as error:
-            message = explain(error, ModelError, CommandError, WrongValue)
-            raise Err(Failure(message, [])) from None
-        finally:
-            flush()
+
+        def failure(message: str) -> Failure:
+            return Failure(message, [])
+
+        return answered(work, failure, ModelError, CommandError, WrongValue)

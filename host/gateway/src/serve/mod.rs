@@ -21,6 +21,7 @@
 //! vLLM does. Log-probabilities are those of the distribution that was sampled from, at its
 //! temperature and cuts.
 
+mod body;
 mod completion;
 mod failure;
 mod request;

@@ -4,138 +4,16 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use fulgurite_policy::{CallKey, Policy, Prompt, ReplyRequest, Sampling};
 use fulgurite_trace::{Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Truncation};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::failure::Failure;
+use super::{
+    body::{Body, CalledBody, Content, FunctionBody, MessageBody, OneOrMany, ToolBody},
+    failure::Failure,
+};
 use crate::{LlmError, SamplingDefaults, check};
 
 /// The most stop strings.
 const MOST_STOPS: usize = 16;
-
-/// The body of a request, as far as this server reads it.
-#[derive(Deserialize)]
-struct Body {
-    model: String,
-    messages: Vec<MessageBody>,
-    #[serde(default)]
-    tools: Option<Vec<ToolBody>>,
-    #[serde(default)]
-    tool_choice: Option<Value>,
-    #[serde(default)]
-    max_tokens: Option<u32>,
-    #[serde(default)]
-    max_completion_tokens: Option<u32>,
-    #[serde(default)]
-    temperature: Option<f32>,
-    #[serde(default)]
-    top_p: Option<f32>,
-    #[serde(default)]
-    top_k: Option<i64>,
-    #[serde(default)]
-    min_p: Option<f32>,
-    #[serde(default)]
-    stop: Option<OneOrMany>,
-    #[serde(default)]
-    stop_token_ids: Option<Vec<u32>>,
-    #[serde(default)]
-    seed: Option<i64>,
-    #[serde(default)]
-    stream: Option<bool>,
-    #[serde(default)]
-    stream_options: Option<StreamOptions>,
-    #[serde(default)]
-    logprobs: Option<bool>,
-    #[serde(default)]
-    return_token_ids: Option<bool>,
-    // Known, and not supported beyond their neutral values.
-    #[serde(default)]
-    n: Option<u32>,
-    #[serde(default)]
-    top_logprobs: Option<u32>,
-    #[serde(default)]
-    frequency_penalty: Option<f32>,
-    #[serde(default)]
-    presence_penalty: Option<f32>,
-    #[serde(default)]
-    repetition_penalty: Option<f32>,
-    #[serde(default)]
-    logit_bias: Option<Map<String, Value>>,
-    #[serde(default)]
-    response_format: Option<FormatBody>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-#[derive(Deserialize)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: bool,
-}
-
-#[derive(Deserialize)]
-struct FormatBody {
-    r#type: String,
-}
-
-#[derive(Deserialize)]
-struct MessageBody {
-    role: String,
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(default)]
-    reasoning_content: Option<String>,
-    #[serde(default)]
-    tool_calls: Option<Vec<CallBody>>,
-    #[serde(default)]
-    tool_call_id: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<PartBody>),
-}
-
-#[derive(Deserialize)]
-struct PartBody {
-    r#type: String,
-    #[serde(default)]
-    text: String,
-}
-
-#[derive(Deserialize)]
-struct CallBody {
-    id: String,
-    function: CalledBody,
-}
-
-#[derive(Deserialize)]
-struct CalledBody {
-    name: String,
-    arguments: String,
-}
-
-#[derive(Deserialize)]
-struct ToolBody {
-    r#type: String,
-    function: FunctionBody,
-}
-
-#[derive(Deserialize)]
-struct FunctionBody {
-    name: String,
-    #[serde(default)]
-    description: Option<String>,
-    #[serde(default)]
-    parameters: Option<Map<String, Value>>,
-}
 
 /// A request that was understood.
 pub(super) struct Asked {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::*;
 use crate::{EpisodeRef, FailureKind, QueuedEpisode, RunRecord, SampledTokens, Timestamp, example};
 
-const DOCUMENT: &str = include_str!("../TRACE.md");
+const DOCUMENT: &str = include_str!("../../TRACE.md");
 
 fn body(task: u32, sample: u32, index: u32, other: u64) -> EntryBody {
     let mut turn = example::turn(index, &format!("{task}/{sample}"));

@@ -9,17 +9,21 @@
 //!
 //! Floating-point numbers live in safetensors only, where they are exact to the bit.
 
+mod disk;
+
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, Read, Write},
+    io,
     path::{Path, PathBuf},
 };
 
-use fulgurite_trace::Digest;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use sha2::Digest as _;
+use serde::{Deserialize, Serialize};
 
+use self::disk::{
+    FileRecord, damaged, failed, files_below, is_half_done, json, read_json, record, relative,
+    remove, sync_folder, sync_folders, write,
+};
 use crate::{
     optimizer::{AdamW, AdamWSettings, Moments},
     order::TaskOrder,
@@ -108,12 +112,6 @@ pub struct Checkpoint {
 struct Manifest {
     format: u32,
     files: BTreeMap<String, FileRecord>,
-}
-
-#[derive(PartialEq, Serialize, Deserialize)]
-struct FileRecord {
-    size: u64,
-    digest: Digest,
 }
 
 impl Checkpoints {
@@ -277,210 +275,5 @@ fn save_moments(path: &Path, optimizer: &AdamW) -> Result<(), CheckpointError> {
     tensors::write(path, first.chain(second)).map_err(failed("write", path))
 }
 
-fn is_half_done(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.starts_with(".writing-") || name.starts_with(".removing-")
-}
-
-fn remove(path: &Path) -> Result<(), CheckpointError> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(entry) if entry.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    removed.map_err(failed("remove", path))
-}
-
-fn write(path: &Path, data: &[u8]) -> Result<(), CheckpointError> {
-    let written = File::create(path).and_then(|mut file| {
-        file.write_all(data)?;
-        file.sync_all()
-    });
-    written.map_err(failed("write", path))
-}
-
-/// Files of a folder and the folders in it, sorted.
-fn files_below(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(failed("list", &folder))? {
-            let path = entry.map_err(failed("list", &folder))?.path();
-            if path.is_dir() { &mut folders } else { &mut files }.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn sync_folders(folder: &Path) -> Result<(), CheckpointError> {
-    for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
-        let path = entry.map_err(failed("list", folder))?.path();
-        if path.is_dir() {
-            sync_folders(&path)?;
-        }
-    }
-    sync_folder(folder)
-}
-
-fn sync_folder(folder: &Path) -> Result<(), CheckpointError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
-}
-
-fn relative(folder: &Path, path: &Path) -> String {
-    let relative = path.strip_prefix(folder).unwrap_or(path);
-    relative
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect::<Vec<_>>()
-        .join("/")
-}
-
-fn record(path: &Path) -> Result<FileRecord, CheckpointError> {
-    let mut file = File::open(path).map_err(failed("open", path))?;
-    let mut hasher = sha2::Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut size = 0_u64;
-    loop {
-        let count = file.read(&mut buffer).map_err(failed("read", path))?;
-        let Some(part) = buffer.get(..count).filter(|part| !part.is_empty()) else { break };
-        hasher.update(part);
-        size = size.saturating_add(part.len() as u64);
-    }
-    Ok(FileRecord { size, digest: Digest::from_bytes(hasher.finalize().into()) })
-}
-
-fn json(value: &impl Serialize) -> Vec<u8> {
-    // Plain data with text keys always serialises.
-    serde_json::to_vec_pretty(value).unwrap_or_default()
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, CheckpointError> {
-    let data = fs::read(path).map_err(failed("read", path))?;
-    serde_json::from_slice(&data).map_err(|error| damaged(path, error.to_string()))
-}
-
-fn failed<'a>(
-    what: &'static str,
-    path: &'a Path,
-) -> impl FnOnce(io::Error) -> CheckpointError + 'a {
-    move |error| CheckpointError::Io { what, path: path.to_owned(), error }
-}
-
-fn damaged(path: &Path, problem: String) -> CheckpointError {
-    CheckpointError::Damaged { path: path.to_owned(), problem }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn state(step: u64) -> State {
-        let order = TaskOrder::new(5, 10);
-        State { step, version: step, updates: step, order, queue: serde_json::json!([step]) }
-    }
-
-    fn optimizer(step: u64) -> AdamW {
-        let mut optimizer = AdamW::new(AdamWSettings::default());
-        for _ in 0..step {
-            let mut update = optimizer.begin(0.1, 1.0);
-            update.apply("layers.0.weight", &mut [1.0, 2.0], &[0.1, -0.7], true).unwrap();
-        }
-        optimizer
-    }
-
-    fn save(checkpoints: &Checkpoints, step: u64) -> PathBuf {
-        checkpoints
-            .save(&state(step), &optimizer(step), |folder| {
-                fs::create_dir(folder.join("adapter"))?;
-                fs::write(folder.join("adapter/weights"), step.to_string())?;
-                Ok(())
-            })
-            .unwrap()
-    }
-
-    #[test]
-    fn what_is_saved_is_loaded_to_the_bit_and_old_ones_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path(), 2).unwrap();
-        assert_eq!(checkpoints.latest().unwrap(), None);
-        for step in [1, 2, 9, 10] {
-            save(&checkpoints, step);
-        }
-        let latest = checkpoints.latest().unwrap().unwrap();
-        assert_eq!(latest.state, state(10));
-        assert_eq!(latest.optimizer(AdamWSettings::default()).unwrap(), optimizer(10));
-        assert_eq!(fs::read_to_string(latest.folder.join("adapter/weights")).unwrap(), "10");
-        assert_eq!(fs::read_to_string(folder.path().join(LATEST)).unwrap(), "step-00000010");
-        let mut names: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        names.sort();
-        assert_eq!(names, ["latest", "step-00000009", "step-00000010"]);
-    }
-
-    #[test]
-    fn whatever_is_damaged_the_older_one_is_taken() {
-        for name in [STATE, OPTIMIZER, MANIFEST, "adapter/weights"] {
-            for way in 0..3 {
-                let folder = tempfile::tempdir().unwrap();
-                let checkpoints = Checkpoints::open(folder.path(), 3).unwrap();
-                save(&checkpoints, 1);
-                let newest = save(&checkpoints, 2);
-                let path = newest.join(name);
-                let mut data = fs::read(&path).unwrap();
-                match way {
-                    0 => fs::remove_file(&path).unwrap(),
-                    1 => fs::write(&path, &data[..data.len() / 2]).unwrap(),
-                    _ => {
-                        let middle = data.len() / 2;
-                        data[middle] ^= 1;
-                        fs::write(&path, data).unwrap();
-                    }
-                }
-                let latest = checkpoints.latest().unwrap().unwrap();
-                assert_eq!(latest.state.step, 1, "{name} {way}");
-                // The step is made once more.
-                save(&checkpoints, 2);
-                assert_eq!(checkpoints.latest().unwrap().unwrap().state.step, 2);
-            }
-        }
-    }
-
-    #[test]
-    fn a_run_that_went_back_keeps_what_it_makes() {
-        let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path(), 2).unwrap();
-        for step in [3, 4, 5] {
-            save(&checkpoints, step);
-        }
-        for step in [4, 5] {
-            fs::remove_file(folder.path().join(format!("step-{step:08}")).join(STATE))
-                .unwrap_or(());
-        }
-        save(&checkpoints, 3);
-        assert_eq!(checkpoints.latest().unwrap().unwrap().state.step, 3);
-        assert_eq!(checkpoints.steps().unwrap(), [3]);
-    }
-
-    #[test]
-    fn nothing_whole_is_an_error_and_not_a_new_beginning() {
-        let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path(), 3).unwrap();
-        fs::write(save(&checkpoints, 1).join(STATE), "{}").unwrap();
-        let error = checkpoints.latest().unwrap_err().to_string();
-        assert!(error.contains("none of the 1 checkpoints"), "{error}");
-    }
-
-    #[test]
-    fn weights_that_cannot_be_written_leave_what_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path(), 3).unwrap();
-        save(&checkpoints, 1);
-        let full = |_: &Path| Err("disk full".into());
-        checkpoints.save(&state(2), &optimizer(2), full).unwrap_err();
-        let again = Checkpoints::open(folder.path(), 3).unwrap();
-        assert_eq!(again.latest().unwrap().unwrap().state.step, 1);
-        assert!(!folder.path().join(".writing-step-00000002").exists());
-    }
-}
+mod tests;

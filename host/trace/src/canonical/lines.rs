@@ -1,106 +1,21 @@
-//! The canonical form of a run: JSON Lines that are equal, byte by byte, for equal runs.
-//!
-//! Left out is whatever may differ between two runs of the same thing: ids and times of the
-//! store, latencies, retries, cache hits, attempts that did not count, words of upstream servers.
-//! The order is that of task, sample and turn, not that of completion: an episode's turns come
-//! first, by their number, and what else its journal holds follows in the order of the journal.
-//! Sub-agents that wait for replies at the same time therefore give the same lines whichever
-//! reply was there first.
-//!
-//! Every field is documented in `host/trace/TRACE.md`; a test compares.
-
-use std::io::{self, Write};
+//! The lines of the canonical form, each from what the store holds of it.
 
 use data_encoding::BASE64;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::FORMAT;
 use crate::{
     Captured, CommandLine, CommandOutput, CommandRequest, CommandStop, Digest, EntryBody,
     EpisodeSummary, FailureKind, FinishReason, Message, OutcomeStatus, Run, Score, ScoreComponent,
-    SealedEnding, State, Store, StoreError, ToolDefinition, Truncation, Turn, TurnValue,
-    VersionSpan, entry::SegmentOrigin,
+    SealedEnding, State, ToolDefinition, Truncation, Turn, TurnValue, VersionSpan,
+    entry::SegmentOrigin,
 };
 
-/// Version of the form; counted up when a field changes its meaning or goes away.
-pub const FORMAT: u32 = 1;
-
-/// An export ended early.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExportError {
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The output could not be written.
-    #[error("the export could not be written: {0}; free space or choose another file")]
-    Write(#[from] io::Error),
-}
-
-/// Writes a whole run. One episode is in memory at a time. An export of a run that is still
-/// written to is one of what was there at the time of reading.
-pub fn export(store: &Store, run: &str, output: &mut dyn Write) -> Result<(), ExportError> {
-    line(output, &run_line(&store.run(run)?))?;
-    let mut attempts = store.episodes(run)?.into_iter().peekable();
-    while let Some(attempt) = attempts.next() {
-        let place = |attempt: &EpisodeSummary| (attempt.episode.task, attempt.episode.sample);
-        // Only the last attempt counts.
-        if attempts.peek().is_none_or(|next| place(next) != place(&attempt)) {
-            export_episode(store, run, &attempt, output)?;
-        }
-    }
-    output.flush()?;
-    Ok(())
-}
-
-/// Writes the lines of one attempt.
-pub fn export_episode(
-    store: &Store,
-    run: &str,
-    attempt: &EpisodeSummary,
-    output: &mut dyn Write,
-) -> Result<(), ExportError> {
-    let place = Place { task: attempt.episode.task, sample: attempt.episode.sample };
-    line(
-        output,
-        &Line::Episode(EpisodeLine {
-            place,
-            task_id: &attempt.task_id,
-            state: attempt.state,
-            total: attempt.total,
-            turns: attempt.turns,
-            prompt_tokens: attempt.prompt_tokens,
-            completion_tokens: attempt.completion_tokens,
-        }),
-    )?;
-    let entries = store.entries(run, attempt.episode)?;
-    let (mut turns, others): (Vec<_>, Vec<_>) =
-        entries.into_iter().map(|entry| entry.body).partition(|body| turn_index(body).is_some());
-    turns.sort_by_key(turn_index);
-    for turn in &turns {
-        line(output, &entry_line(place, 0, turn))?;
-    }
-    for (position, body) in (0..).zip(&others) {
-        line(output, &entry_line(place, position, body))?;
-    }
-    if let Some(sealed) = store.ending(run, attempt.episode)? {
-        line(output, &ending_line(place, &sealed))?;
-    }
-    for score in &store.scores(run, attempt.episode)? {
-        line(output, &score_line(place, score))?;
-    }
-    Ok(())
-}
-
-fn line(output: &mut dyn Write, record: &Line<'_>) -> Result<(), ExportError> {
-    serde_json::to_writer(&mut *output, record).map_err(io::Error::from)?;
-    output.write_all(b"\n")?;
-    Ok(())
-}
-
+/// A line.
 #[derive(Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-enum Line<'data> {
+pub(super) enum Line<'data> {
     Run(RunLine),
     Episode(EpisodeLine<'data>),
     Turn(Box<TurnLine<'data>>),
@@ -116,9 +31,9 @@ enum Line<'data> {
 }
 
 #[derive(Clone, Copy, Serialize)]
-struct Place {
-    task: u32,
-    sample: u32,
+pub(super) struct Place {
+    pub(super) task: u32,
+    pub(super) sample: u32,
 }
 
 #[derive(Serialize)]
@@ -289,20 +204,24 @@ struct ScoreLine<'data> {
     notes: &'data [(String, String)],
 }
 
-fn run_line(run: &Run) -> Line<'static> {
+pub(super) fn run_line(run: &Run) -> Line<'static> {
     let pinned = sorted(&run.record.pinned);
     Line::Run(RunLine { format: FORMAT, tasks: run.record.tasks, pinned })
 }
 
-const fn turn_index(body: &EntryBody) -> Option<u32> {
-    match body {
-        EntryBody::Turn(turn) => Some(turn.index),
-        EntryBody::TurnFailed { index, .. } => Some(*index),
-        _ => None,
-    }
+pub(super) fn episode_line(place: Place, attempt: &EpisodeSummary) -> Line<'_> {
+    Line::Episode(EpisodeLine {
+        place,
+        task_id: &attempt.task_id,
+        state: attempt.state,
+        total: attempt.total,
+        turns: attempt.turns,
+        prompt_tokens: attempt.prompt_tokens,
+        completion_tokens: attempt.completion_tokens,
+    })
 }
 
-fn entry_line(place: Place, position: u32, body: &EntryBody) -> Line<'_> {
+pub(super) fn entry_line(place: Place, position: u32, body: &EntryBody) -> Line<'_> {
     match body {
         EntryBody::Turn(turn) => Line::Turn(Box::new(turn_line(place, turn))),
         EntryBody::TurnFailed { index, conversation, error, .. } => {
@@ -389,7 +308,7 @@ fn command_line<'data>(
     }
 }
 
-fn ending_line(place: Place, sealed: &SealedEnding) -> Line<'_> {
+pub(super) fn ending_line(place: Place, sealed: &SealedEnding) -> Line<'_> {
     let ending = &sealed.ending;
     let outcome = ending.outcome.as_ref();
     Line::Ending(Box::new(EndingLine {
@@ -420,7 +339,7 @@ fn changes_value(manifest: &[u8]) -> Value {
     }
 }
 
-fn score_line(place: Place, score: &Score) -> Line<'_> {
+pub(super) fn score_line(place: Place, score: &Score) -> Line<'_> {
     Line::Score(ScoreLine {
         place,
         reward: &score.reward,
@@ -454,7 +373,3 @@ fn sorted(value: &Value) -> Value {
         plain => plain.clone(),
     }
 }
-
-#[cfg(test)]
-#[path = "canonical_tests.rs"]
-mod tests;
