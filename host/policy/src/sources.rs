@@ -146,9 +146,7 @@ fn digest_of(folder: &Path, counts: impl Fn(&str) -> bool) -> Result<Digest, Mod
     let entries = std::fs::read_dir(folder).map_err(|error| fail(folder, error))?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            counts(path.file_name().and_then(|name| name.to_str()).unwrap_or_default())
-        })
+        .filter(|path| counts(path.file_name().and_then(|name| name.to_str()).unwrap_or_default()))
         .collect();
     files.sort_unstable();
     let mut hash = Sha256::new();

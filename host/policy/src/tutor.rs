@@ -31,7 +31,10 @@ impl Tutor {
         let next = [Message::text(Role::User, "")];
         let glue = format.render_continuation(&next, &[], false).unwrap_or_default();
         let end = glue.into_iter().find(|id| format.is_end(*id));
-        let info = PolicyInfo { name: format!("references as {}", pupil.info().name), ..pupil.info().clone() };
+        let info = PolicyInfo {
+            name: format!("references as {}", pupil.info().name),
+            ..pupil.info().clone()
+        };
         Some(Self { info, oracle: Arc::new(oracle), format, end })
     }
 }

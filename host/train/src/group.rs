@@ -202,7 +202,7 @@ pub fn select(
         }
         if group.len() < settings.min_episodes.max(1) {
             count(&mut selection.drops, DropReason::SmallGroup, group.len());
-        } else if settings.no_variance != NoVariance::Keep && !varies(&group) {
+        } else if settings.no_variance != NoVariance::Keep && !varies(&group, needs_turn_values) {
             count(&mut selection.drops, DropReason::NoVariance, group.len());
             if settings.no_variance == NoVariance::Resample {
                 selection.resample.push(task);
@@ -237,10 +237,11 @@ fn choose(episode: GroupEpisode, settings: &GroupSettings) -> Result<Chosen, Dro
     Ok(Chosen { samples, grade, masked })
 }
 
-/// Whether rewards differ: totals, or values of turns.
-fn varies(group: &[Chosen]) -> bool {
+/// Whether rewards differ: totals, or values of turns where these are trained with.
+fn varies(group: &[Chosen], with_turns: bool) -> bool {
     let values = |chosen: &Chosen| -> Vec<(u32, u64)> {
-        chosen.grade.turns.iter().map(|value| (value.turn, value.value.to_bits())).collect()
+        let turns = chosen.grade.turns.iter().filter(|_| with_turns);
+        turns.map(|value| (value.turn, value.value.to_bits())).collect()
     };
     let Some(first) = group.first() else { return false };
     group.iter().any(|chosen| {
@@ -353,9 +354,15 @@ mod tests {
     }
 
     #[test]
-    fn values_of_turns_are_variance_too() {
+    fn values_of_turns_are_variance_where_they_are_trained_with() {
         let mut episodes = vec![episode(0, DONE, Some(0.5)), episode(1, DONE, Some(0.5))];
-        episodes[1].grade.as_mut().unwrap().turns.push(TurnValue { turn: 0, value: 1.0 });
-        assert_eq!(chosen(episodes, &GroupSettings::default()).groups.len(), 1);
+        for (episode, value) in episodes.iter_mut().zip([0.0, 1.0]) {
+            episode.grade.as_mut().unwrap().turns.push(TurnValue { turn: 0, value });
+        }
+        let selected = |with_turns| {
+            let groups = vec![Group { task: 7, episodes: episodes.clone() }];
+            select(groups, &GroupSettings::default(), with_turns, &|_| Ok(())).groups.len()
+        };
+        assert_eq!((selected(false), selected(true)), (0, 1));
     }
 }

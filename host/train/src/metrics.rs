@@ -31,6 +31,7 @@ pub struct MetricsLine {
 #[derive(Debug)]
 pub struct MetricsWriter {
     lines: File,
+    written: u64,
     events: EventWriter,
 }
 
@@ -38,17 +39,23 @@ pub struct MetricsWriter {
 pub const LINES: &str = "metrics.jsonl";
 
 impl MetricsWriter {
-    /// Continues the metrics in `folder`. Lines of steps from `step` on are removed, since those
-    /// steps are made again, and so is a last line that breaks off.
-    pub fn open(folder: &Path, step: u64, now: Timestamp) -> io::Result<Self> {
+    /// Continues the metrics in `folder` after their first `written` lines. Later ones are removed:
+    /// they were written after the checkpoint from which training goes on, and what they tell of
+    /// is done again.
+    pub fn open(folder: &Path, written: u64, now: Timestamp) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(LINES);
-        let kept = kept(&path, step)?;
+        let (written, bytes) = kept(&path, written)?;
         let mut lines = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        lines.set_len(kept)?;
+        lines.set_len(bytes)?;
         lines.seek(SeekFrom::End(0))?;
         let events = EventWriter::create(&folder.join("tensorboard"), now)?;
-        Ok(Self { lines, events })
+        Ok(Self { lines, written, events })
+    }
+
+    /// Lines so far, for [`MetricsWriter::open`].
+    pub const fn written(&self) -> u64 {
+        self.written
     }
 
     /// Writes the metrics of a step.
@@ -58,6 +65,7 @@ impl MetricsWriter {
         let mut line = serde_json::to_vec(&MetricsLine { step, time: now, metrics })?;
         line.push(b'\n');
         self.lines.write_all(&line)?;
+        self.written = self.written.saturating_add(1);
         self.events.scalars(now, step, finite().map(|(name, value)| (name.as_str(), *value)))
     }
 }
@@ -81,20 +89,19 @@ fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>> + 
     Ok(file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n')))
 }
 
-/// Bytes of the lines before `step`.
-fn kept(path: &PathBuf, step: u64) -> io::Result<u64> {
-    let mut kept: u64 = 0;
+/// How many whole lines there are, at most `most`, and their bytes.
+fn kept(path: &PathBuf, most: u64) -> io::Result<(u64, u64)> {
+    let (mut count, mut bytes) = (0_u64, 0_u64);
     let whole = std::fs::metadata(path).map_or(0, |file| file.len());
     for line in lines(path)? {
         let line = line?;
-        let Ok(parsed) = serde_json::from_slice::<MetricsLine>(&line) else { break };
-        let end = kept.saturating_add(line.len() as u64).saturating_add(1);
-        if parsed.step >= step || end > whole {
+        let end = bytes.saturating_add(line.len() as u64).saturating_add(1);
+        if count >= most || end > whole || serde_json::from_slice::<MetricsLine>(&line).is_err() {
             break;
         }
-        kept = end;
+        (count, bytes) = (count.saturating_add(1), end);
     }
-    Ok(kept)
+    Ok((count, bytes))
 }
 
 #[cfg(test)]

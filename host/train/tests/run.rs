@@ -24,7 +24,7 @@ use fulgurite_train::{
     checkpoint::Checkpoints,
     group::NoVariance,
     learner::{Change, LearnerError, Loss},
-    metrics::{self, MetricsWriter},
+    metrics::{self, Metrics, MetricsWriter},
     order::TaskOrder,
     run::{
         Budget, Counts, End, Ended, Episodes, EpisodesError, Event, Gathering, GroupRequest, Hand,
@@ -37,7 +37,7 @@ use support::{QUESTIONS, Table, groups, play, share_right};
 use tokio::sync::Notify;
 
 /// The table as what samples and what is trained.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Shared(Arc<Mutex<Table>>);
 
 impl Shared {
@@ -114,11 +114,7 @@ impl Source {
 
 #[async_trait]
 impl Episodes for Source {
-    async fn play(
-        &self,
-        request: GroupRequest,
-        speaker: Speaker,
-    ) -> Result<Played, EpisodesError> {
+    async fn play(&self, request: GroupRequest, speaker: Speaker) -> Result<Played, EpisodesError> {
         if self.fails {
             return Err(EpisodesError::Failed("the disk is full".into()));
         }
@@ -200,7 +196,7 @@ impl Bench {
         let checkpoint = checkpoints.latest().unwrap();
         let inspection = self.folder.path().join("inspection");
         let mut table = Table::new(1);
-        let (trainer, order, kept, lines) = match &checkpoint {
+        let (trainer, order, kept) = match &checkpoint {
             None => (
                 Trainer::new(self.algorithm.clone(), 0, inspection).unwrap(),
                 TaskOrder::new(5, QUESTIONS),
@@ -209,8 +205,8 @@ impl Bench {
                     hand: Hand::new(self.settings.group.episodes),
                     spent: Spent::default(),
                     validated: None,
+                    lines: 0,
                 },
-                0,
             ),
             Some(checkpoint) => {
                 table.load(&checkpoint.folder, checkpoint.state.version);
@@ -218,7 +214,6 @@ impl Bench {
                     Trainer::resume(self.algorithm.clone(), checkpoint, inspection).unwrap(),
                     checkpoint.state.order,
                     Kept::read(&checkpoint.state).unwrap(),
-                    checkpoint.state.step + 1,
                 )
             }
         };
@@ -236,6 +231,7 @@ impl Bench {
             flat: self.flat,
             fails: self.fails,
         });
+        let lines = kept.lines;
         let training = Loop {
             trainer,
             learner: table,
@@ -265,17 +261,13 @@ impl Bench {
     }
 
     /// The numbers of each step that follow from the weights and episodes alone.
-    fn numbers(&self) -> Vec<(u64, String)> {
-        let lines = metrics::read(self.folder.path()).unwrap();
+    fn numbers(&self) -> Vec<(u64, Metrics)> {
+        let mut lines = metrics::read(self.folder.path()).unwrap();
         let repeats = |name: &str| !name.starts_with("time/") && !name.starts_with("speed/");
-        lines
-            .into_iter()
-            .map(|line| {
-                let mut kept = line.metrics;
-                kept.retain(|name, _| repeats(name));
-                (line.step, format!("{kept:?}"))
-            })
-            .collect()
+        for line in &mut lines {
+            line.metrics.retain(|name, _| repeats(name));
+        }
+        lines.into_iter().map(|line| (line.step, line.metrics)).collect()
     }
 }
 
@@ -331,7 +323,7 @@ async fn killed_anywhere_it_goes_on_as_if_it_had_not_been() {
         bench.process(Some(3), None).await;
         let ended = bench.trains().await;
         assert_eq!(ended.learner.table().values, expected.values, "killed at {kill}");
-        assert_eq!(bench.numbers(), whole.numbers(), "killed at {kill}");
+        assert!(bench.numbers() == whole.numbers(), "killed at {kill}");
         assert_eq!(ended.step, 4);
         let most = bench.played.lock().unwrap().values().copied().max();
         assert_eq!(most, Some(1), "what was recorded is not played again; killed at {kill}");
@@ -350,7 +342,7 @@ async fn steps_after_the_last_checkpoint_are_made_again() {
         assert!(bench.process(Some(kill), None).await.is_none());
         let ended = bench.trains().await;
         assert_eq!(ended.learner.table().values, expected.values, "killed at {kill}");
-        assert_eq!(bench.numbers(), whole.numbers(), "killed at {kill}");
+        assert!(bench.numbers() == whole.numbers(), "killed at {kill}");
     }
 }
 

@@ -79,12 +79,8 @@ pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) ->
         None => TaskOrder::new(config.seed, equipped.plan.tasks.count),
     };
     let trainer = trainer(&config, checkpoint.as_ref())?;
-    let metrics = MetricsWriter::open(
-        &config.output,
-        if checkpoint.is_some() { step.saturating_add(1) } else { 0 },
-        Timestamp::now(),
-    )
-    .with_context(|| format!("cannot write the metrics in {}", config.output.display()))?;
+    let metrics = MetricsWriter::open(&config.output, kept.lines, Timestamp::now())
+        .with_context(|| format!("cannot write the metrics in {}", config.output.display()))?;
     let stop = Cancellation::new();
     let how = format!("fulgurite train --resume {}", flags.config.display());
     let listening = tokio::spawn(listen(stop.clone(), how.clone(), output));
@@ -151,7 +147,7 @@ async fn begin(
     let Some(checkpoint) = checkpoint else {
         let run = record(store, plan).await?;
         let hand = Hand::new(config.group.episodes);
-        let kept = Kept { run, hand, spent: Spent::default(), validated: None };
+        let kept = Kept { run, hand, spent: Spent::default(), validated: None, lines: 0 };
         return Ok((kept, Left::default()));
     };
     let kept = Kept::read(&checkpoint.state)?;

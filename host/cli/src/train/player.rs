@@ -23,7 +23,10 @@ use fulgurite_train::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::run::{equip::{self, Equipped}, record};
+use crate::run::{
+    equip::{self, Equipped},
+    record,
+};
 
 /// Plays groups on the training tasks, and the held-out tasks as runs of their own.
 pub(super) struct Player {
@@ -161,11 +164,7 @@ impl Player {
 
 #[async_trait]
 impl Episodes for Player {
-    async fn play(
-        &self,
-        request: GroupRequest,
-        speaker: Speaker,
-    ) -> Result<Played, EpisodesError> {
+    async fn play(&self, request: GroupRequest, speaker: Speaker) -> Result<Played, EpisodesError> {
         // References say the same every time.
         let (cast, size) = match (speaker, &self.references) {
             (Speaker::References, Some(references)) => (references, 1),
@@ -194,11 +193,7 @@ impl Episodes for Player {
     async fn validate(&self, step: u64) -> Result<Option<Validated>, EpisodesError> {
         let Some(validation) = &self.validation else { return Ok(None) };
         // Nothing else runs meanwhile, so one version plays all of it at full speed.
-        let _room = self
-            .room
-            .acquire_many(self.training.plan.concurrency)
-            .await
-            .map_err(failed)?;
+        let _room = self.room.acquire_many(self.training.plan.concurrency).await.map_err(failed)?;
         let plan = Plan {
             policy_name: format!("{} after step {step}", validation.plan.policy_name),
             ..validation.plan.clone()
@@ -211,8 +206,7 @@ impl Episodes for Player {
         equipped.equipment.store = Some((self.store.clone(), run.clone()));
         let episodes = queued.into_iter().map(|queued| queued.episode).collect();
         let played = Cast::new(equipped).play(episodes, &self.stop).await;
-        let status =
-            if played.is_ok() { RunStatus::Finished } else { RunStatus::Interrupted };
+        let status = if played.is_ok() { RunStatus::Finished } else { RunStatus::Interrupted };
         self.store.finish_run(&run, status).await.map_err(failed)?;
         let mut counts = Counts::default();
         for episode in played? {

@@ -7,7 +7,9 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_model::Model;
-use fulgurite_policy::{HubModel, HubOptions, LocalModel, LocalPolicy, PolicySpec, Weights, open_model};
+use fulgurite_policy::{
+    HubModel, HubOptions, LocalModel, LocalPolicy, PolicySpec, Weights, open_model,
+};
 use fulgurite_train::{
     checkpoint::Checkpoint,
     learner::LearnerError,
@@ -113,8 +115,8 @@ fn spec(config: &TrainConfig) -> Result<PolicySpec> {
 }
 
 fn load(spec: &PolicySpec, config: &TrainConfig) -> Result<LocalModel> {
-    let model = open_model(spec, Weights::Plain, None)
-        .map_err(|error| exit::Policy(error.to_string()))?;
+    let model =
+        open_model(spec, Weights::Plain, None).map_err(|error| exit::Policy(error.to_string()))?;
     let model = model.with_context(|| {
         exit::Usage(format!(
             "`{}` cannot be trained\n  mend: name a model on this machine: folder:, hf:, tiny: or \

@@ -128,8 +128,7 @@ pub enum EpisodesError {
 #[async_trait]
 pub trait Episodes: Send + Sync + 'static {
     /// Plays a group to its end. Episodes of it that are recorded already are not played again.
-    async fn play(&self, request: GroupRequest, speaker: Speaker)
-    -> Result<Played, EpisodesError>;
+    async fn play(&self, request: GroupRequest, speaker: Speaker) -> Result<Played, EpisodesError>;
 
     /// Plays the held-out tasks with what `step` steps made of the policy; none when there are
     /// no such tasks.

@@ -155,6 +155,9 @@ pub struct Kept {
     /// The step after which held-out tasks were played last.
     #[serde(default)]
     pub validated: Option<u64>,
+    /// Lines of metrics that were written by then.
+    #[serde(default)]
+    pub lines: u64,
 }
 
 impl Kept {
@@ -197,12 +200,7 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let ended = self.steps(&mut gatherer, &clock, &is_stopped, &mut watch).await;
         gatherer.stop().await;
         let end = ended?;
-        Ok(Ended {
-            end,
-            step: self.trainer.steps(),
-            spent: self.kept.spent,
-            learner: self.learner,
-        })
+        Ok(Ended { end, step: self.trainer.steps(), spent: self.kept.spent, learner: self.learner })
     }
 
     async fn steps(
@@ -359,7 +357,7 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
     }
 
     fn save(&mut self) -> Result<(), RunError> {
-        // Whole numbers and text always serialise.
+        self.kept.lines = self.metrics.written();
         let queue = serde_json::to_value(&self.kept).map_err(RunError::Queue)?;
         let state = self.trainer.state(self.order, queue);
         let learner = &self.learner;

@@ -71,12 +71,7 @@ pub(super) struct Took {
 }
 
 /// The numbers of a step, with those of its episodes.
-pub(super) fn of_step(
-    mut metrics: Metrics,
-    counts: &Counts,
-    took: &Took,
-    trained: u64,
-) -> Metrics {
+pub(super) fn of_step(mut metrics: Metrics, counts: &Counts, took: &Took, trained: u64) -> Metrics {
     let Took { waiting, training } = took;
     put(&mut metrics, "train/reward", counts.mean_reward());
     put(&mut metrics, "train/pass", counts.pass_rate());
