@@ -37,14 +37,14 @@ pub(super) struct Place {
 }
 
 #[derive(Serialize)]
-struct RunLine {
+pub(super) struct RunLine {
     format: u32,
     tasks: Option<Digest>,
     pinned: Value,
 }
 
 #[derive(Serialize)]
-struct EpisodeLine<'data> {
+pub(super) struct EpisodeLine<'data> {
     #[serde(flatten)]
     place: Place,
     task_id: &'data str,
@@ -56,7 +56,7 @@ struct EpisodeLine<'data> {
 }
 
 #[derive(Serialize)]
-struct TurnLine<'data> {
+pub(super) struct TurnLine<'data> {
     #[serde(flatten)]
     place: Place,
     index: u32,
@@ -89,7 +89,7 @@ struct TokensPart<'data> {
 }
 
 #[derive(Serialize)]
-struct TurnFailedLine<'data> {
+pub(super) struct TurnFailedLine<'data> {
     #[serde(flatten)]
     place: Place,
     index: u32,
@@ -98,7 +98,7 @@ struct TurnFailedLine<'data> {
 }
 
 #[derive(Serialize)]
-struct CommandRecord<'data> {
+pub(super) struct CommandRecord<'data> {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -134,7 +134,7 @@ enum Bytes {
 }
 
 #[derive(Serialize)]
-struct EventLine<'data> {
+pub(super) struct EventLine<'data> {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -143,7 +143,7 @@ struct EventLine<'data> {
 }
 
 #[derive(Serialize)]
-struct MetricLine<'data> {
+pub(super) struct MetricLine<'data> {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -152,7 +152,7 @@ struct MetricLine<'data> {
 }
 
 #[derive(Serialize)]
-struct DeniedLine<'data> {
+pub(super) struct DeniedLine<'data> {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -160,7 +160,7 @@ struct DeniedLine<'data> {
 }
 
 #[derive(Serialize)]
-struct OutputLine<'data> {
+pub(super) struct OutputLine<'data> {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -169,7 +169,7 @@ struct OutputLine<'data> {
 }
 
 #[derive(Serialize)]
-struct TruncatedLine {
+pub(super) struct TruncatedLine {
     #[serde(flatten)]
     place: Place,
     position: u32,
@@ -177,7 +177,7 @@ struct TruncatedLine {
 }
 
 #[derive(Serialize)]
-struct EndingLine<'data> {
+pub(super) struct EndingLine<'data> {
     #[serde(flatten)]
     place: Place,
     kind: FailureKind,
@@ -193,7 +193,7 @@ struct EndingLine<'data> {
 }
 
 #[derive(Serialize)]
-struct ScoreLine<'data> {
+pub(super) struct ScoreLine<'data> {
     #[serde(flatten)]
     place: Place,
     reward: &'data str,
