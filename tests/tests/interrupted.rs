@@ -18,7 +18,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Starts a run of as many tasks, each with a turn that takes a while; answers the process.
 fn start(project: &Project, tasks: u32, delay_ms: u32) -> Child {
