@@ -258,7 +258,7 @@ impl KvSlots {
     }
 
     /// A slot's keys and values of a layer.
-    pub(crate) fn of(&self, layer: usize, slot: u32) -> Option<(&[f32], &[f32])> {
+    pub(crate) fn held(&self, layer: usize, slot: u32) -> Option<(&[f32], &[f32])> {
         let size = self.capacity * self.width;
         let span = slot as usize * size..(slot as usize + 1) * size;
         let (keys, values) = self.layers.get(layer)?;

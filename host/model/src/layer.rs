@@ -196,7 +196,7 @@ fn attend_rows(
             let slots = &**slots;
             runs.iter()
                 .map(|run| {
-                    let (keys, values) = slots.of(number, run.slot)?;
+                    let (keys, values) = slots.held(number, run.slot)?;
                     let Run { row, rows, position, .. } = *run;
                     Some(Span { row, rows, position, keys, values, stride: slots.stride() })
                 })
