@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, process::Command};
 const ALLOWED: [(&str, &[&str]); 11] = [
     (
         "fulgurite",
-        &["episode", "gateway", "model", "policy", "registry", "runtime", "sandbox", "trace"],
+        &[
+            "episode", "gateway", "model", "policy", "registry", "runtime", "sandbox", "trace",
+            "train",
+        ],
     ),
     ("fulgurite-episode", &["gateway", "policy", "registry", "runtime", "sandbox", "trace"]),
     ("fulgurite-gateway", &["policy", "trace"]),
