@@ -11,7 +11,10 @@ cat > "$stub/nvcc" <<'NVCC'
 #!/bin/sh
 case "$*" in
 *--version*)
+  # As the real one: build scripts take the release from the fourth line.
   echo "nvcc: NVIDIA (R) Cuda compiler driver"
+  echo "Copyright (c) 2005-2025 NVIDIA Corporation"
+  echo "Built by nobody"
   echo "Cuda compilation tools, release 13.0, V13.0.88"
   exit ;;
 *--list-gpu-code*) echo sm_90; exit ;;

@@ -1,6 +1,10 @@
 //! The command line, as clap structs only.
 
-use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -257,13 +261,51 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchPolicy {
+pub(crate) struct BenchModel {
     /// A model (gguf:PATH), or a shape with random weights: tiny, 27m or 135m
     #[arg(long, value_name = "SPEC|SHAPE", default_value = "27m")]
     pub(crate) model: String,
+    /// Threads of the kernels [default: as many as there are processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPolicy {
+    #[command(flatten)]
+    pub(crate) model: BenchModel,
     /// Tokens of each measured reply
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub(crate) tokens: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTrain {
+    #[command(flatten)]
+    pub(crate) model: BenchModel,
+    /// Tokens of each row
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) length: NonZeroUsize,
+    /// Rows of a step
+    #[arg(long, value_name = "N", default_value = "8")]
+    pub(crate) rows: NonZeroUsize,
+    /// Measured steps, of which the middle one counts; one more comes before them
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) steps: NonZeroU32,
+    /// Width of the adapters
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) rank: NonZeroUsize,
+    /// Measure one of the two, in a process of its own
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) only: Option<TrainedPart>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TrainedPart {
+    /// Adapters beside frozen weights
+    Lora,
+    /// All weights
+    Full,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -500,6 +542,12 @@ Examples:
   fulgurite bench policy --model 135m
   fulgurite bench policy --model gguf:model.gguf --json")]
     Policy(BenchPolicy),
+    /// Tokens a second and memory of whole training steps: all weights, and adapters alone
+    #[command(after_help = "\
+Examples:
+  fulgurite bench train --model 135m --rows 1 --length 2048 --only lora
+  fulgurite bench train --model 27m --threads 1 --json")]
+    Train(BenchTrain),
     /// Durable turns a second, latency of one, bytes on disk
     Store {
         /// Turns to write

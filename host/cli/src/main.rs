@@ -5,6 +5,7 @@
 //! to standard output, as text or (`--json`) for machines; progress and remarks to standard
 //! error. Exit codes are documented in `fulgurite --help`.
 
+mod allocator;
 mod args;
 mod commands;
 mod config;
@@ -30,6 +31,9 @@ use args::{Arguments, BenchCommand, Command, RewardCommand};
 use clap::{CommandFactory as _, Parser as _};
 use output::Output;
 use place::Places;
+
+#[global_allocator]
+static ALLOCATOR: allocator::LargePages = allocator::LargePages;
 
 fn main() -> ExitCode {
     // A compiling child: a copy of this program with nothing but a component on its input.
@@ -80,6 +84,7 @@ fn run(arguments: Arguments, output: Output) -> Result<()> {
         Command::Bench(BenchCommand::Policy(asked)) => {
             asynchronous(commands::bench_policy::run(&asked, output))
         }
+        Command::Bench(BenchCommand::Train(asked)) => commands::bench_train::run(&asked, output),
         Command::Bench(BenchCommand::Store { turns }) => {
             asynchronous(commands::bench::store(turns, &places, output))
         }

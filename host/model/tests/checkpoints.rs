@@ -258,8 +258,13 @@ fn as_gguf(name: &str, to: &Path) {
             .replace("mlp.gate_proj", "ffn_gate")
             .replace("mlp.up_proj", "ffn_up")
             .replace("mlp.down_proj", "ffn_down");
+        // Not `copy`, which on the CPU keeps the whole storage that a view is a part of.
         let turned = name != "qwen3" && (own.contains("attn_q.") || own.contains("attn_k."));
-        let tensor = if turned { neighbours(tensor, config.head) } else { tensor.copy().unwrap() };
+        let tensor = if turned {
+            neighbours(tensor, config.head)
+        } else {
+            tensor.force_contiguous().unwrap()
+        };
         entries.push((own, QTensor::quantize(&tensor, GgmlDType::F32).unwrap()));
     }
     let architecture = if name == "qwen3" { "qwen3" } else { "llama" };

@@ -37,7 +37,7 @@ fn guests() -> Result<()> {
     )
 }
 
-/// What is checked beside the tests. `cargo-deny` is used where it is installed.
+/// What is checked beside the tests. `cargo-deny` must be installed; CUDA need not be.
 pub(crate) fn lint() -> Result<()> {
     check(cargo().args(["fmt", "--all", "--check"]))?;
     check(cargo().args([
@@ -54,5 +54,11 @@ pub(crate) fn lint() -> Result<()> {
             .args(["doc", "--release", "--workspace", "--no-deps", "--quiet"])
             .env("RUSTDOCFLAGS", "--deny warnings"),
     )?;
-    check(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
+    check(cargo().args(["deny", "check", "licenses", "bans", "sources"]))?;
+    // What only a machine with a graphics card compiles otherwise.
+    check(
+        Command::new("bash")
+            .arg(project::root().join("host/xtask/cuda-check.sh"))
+            .env("CARGO_TARGET_DIR", project::target_folder()),
+    )
 }

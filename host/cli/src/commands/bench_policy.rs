@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_model::{Architecture, Model, ModelConfig, Packed, Rope, Target};
+use fulgurite_model::{Packed, Target};
 use fulgurite_policy::{
-    CallKey, EngineOptions, LocalModel, LocalPolicy, Policy, PolicyReply, PolicySpec, Prompt,
-    ReplyRequest, Sampling, TemplateFormat, Tokenizer, Weights,
+    CallKey, EngineOptions, LocalPolicy, Policy, PolicyReply, Prompt, ReplyRequest, Sampling,
 };
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::{args::BenchPolicy, exit, output::Output};
+use super::bench_model;
+use crate::{args::BenchPolicy, output::Output};
 
 /// Tokens of the prompt whose reading is timed.
 const PREFILL: u32 = 512;
@@ -61,13 +61,14 @@ struct Figures {
 }
 
 pub(crate) async fn run(asked: &BenchPolicy, output: Output) -> Result<()> {
+    bench_model::threads(asked.model.threads)?;
     let options = EngineOptions {
         context_length: Some(2048),
         slots: 8,
         prefill: PREFILL as usize,
         ..EngineOptions::default()
     };
-    let (name, parameters, policy) = open(&asked.model, options.clone()).await?;
+    let (name, parameters, policy) = open(&asked.model.model, options.clone()).await?;
     let policy = Bench::new(policy)?;
     output.remark(format_args!("measuring {name}: writing …"));
     let usual = policy.speeds(asked.tokens).await?;
@@ -79,7 +80,7 @@ pub(crate) async fn run(asked: &BenchPolicy, output: Output) -> Result<()> {
     drop(policy);
     output.remark("measuring the batch-invariant mode …");
     let options = EngineOptions { batch_invariant: true, ..options };
-    let (_, _, policy) = open(&asked.model, options).await?;
+    let (_, _, policy) = open(&asked.model.model, options).await?;
     let invariant = Bench::new(policy)?.speeds(asked.tokens).await?;
     let figures = Figures {
         model: name,
@@ -263,57 +264,13 @@ async fn ask(
     Ok(policy.reply(request, None).await?)
 }
 
-/// The model: a shape with random weights, or what a specification names.
+/// The model behind an engine, its name and the number of its parameters.
 async fn open(model: &str, options: EngineOptions) -> Result<(String, usize, Arc<LocalPolicy>)> {
     let asked = model.to_owned();
     let opened = tokio::task::spawn_blocking(move || {
-        let local = match shape(&asked) {
-            Some(config) => {
-                let tokenizer = Arc::new(Tokenizer::byte_level());
-                let format = TemplateFormat::new(tokenizer.clone(), None)?;
-                LocalModel {
-                    name: asked,
-                    model: Model::random(&config, 1)?,
-                    tokenizer,
-                    format: Arc::new(format),
-                    version: 0,
-                }
-            }
-            None => match asked.parse()? {
-                // As training holds them.
-                PolicySpec::Gguf(path) => LocalModel::gguf(&path, Weights::Plain)?,
-                _ => bail!(exit::Usage(format!(
-                    "`{asked}` is no model of this machine\n  mend: pass gguf:PATH, or one of the \
-                     shapes tiny, 27m and 135m"
-                ))),
-            },
-        };
+        let local = bench_model::open(&asked)?;
         let (name, parameters) = (local.name.clone(), local.model.config().parameters());
         anyhow::Ok((name, parameters, Arc::new(LocalPolicy::new(local, options)?)))
     });
     opened.await.context("the model could not be opened")?
-}
-
-/// The shapes that `--model` knows by name.
-fn shape(name: &str) -> Option<ModelConfig> {
-    let (vocabulary, hidden, feed_forward, layers, heads, key_value_heads) = match name {
-        "tiny" => (260, 128, 384, 4, 4, 2),
-        "27m" => (8192, 512, 1408, 8, 8, 4),
-        "135m" => (49_152, 576, 1536, 30, 9, 3),
-        _ => return None,
-    };
-    Some(ModelConfig {
-        architecture: Architecture::Llama,
-        vocabulary,
-        hidden,
-        feed_forward,
-        layers,
-        heads,
-        key_value_heads,
-        head: hidden / heads,
-        epsilon: 1e-5,
-        rope: Rope { base: 10_000.0, scaling: None, interleaved: false },
-        context: 8192,
-        tied: true,
-    })
 }

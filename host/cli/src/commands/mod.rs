@@ -1,7 +1,9 @@
 //! One module a command.
 
 pub(crate) mod bench;
+pub(crate) mod bench_model;
 pub(crate) mod bench_policy;
+pub(crate) mod bench_train;
 pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod files;

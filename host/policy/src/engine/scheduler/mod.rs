@@ -299,6 +299,17 @@ fn compute(
     parts: &[Part],
     memory: &mut KvSlots,
 ) -> Result<Vec<f32>, fulgurite_model::Error> {
+    // Inside the pool, since kernels hand over some hundred small pieces of work a token, and each
+    // would wake a thread of the pool and wait for it.
+    rayon::scope(|_| compute_here(model, batch, parts, memory))
+}
+
+fn compute_here(
+    model: &Model,
+    batch: &Batch,
+    parts: &[Part],
+    memory: &mut KvSlots,
+) -> Result<Vec<f32>, fulgurite_model::Error> {
     let hidden = model.forward(batch, memory)?;
     let rows: Vec<u32> = parts.iter().filter_map(|part| part.ready).collect();
     if rows.is_empty() {
