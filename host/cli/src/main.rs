@@ -5,7 +5,6 @@
 //! to standard output, as text or (`--json`) for machines; progress and remarks to standard
 //! error. Exit codes are documented in `fulgurite --help`.
 
-mod allocator;
 mod args;
 mod commands;
 mod config;
@@ -31,9 +30,6 @@ use args::{Arguments, BenchCommand, Command, RewardCommand};
 use clap::{CommandFactory as _, Parser as _};
 use output::Output;
 use place::Places;
-
-#[global_allocator]
-static ALLOCATOR: allocator::LargePages = allocator::LargePages;
 
 fn main() -> ExitCode {
     // A compiling child: a copy of this program with nothing but a component on its input.
