@@ -1,6 +1,6 @@
-"""Writes tasks.jsonl and validation.jsonl: every program of two steps, a fifth of them held out.
+"""Writes tasks.jsonl and validation.jsonl: every program of three steps, a fifth of them held out.
 
-A task shows the agent a file `spec` with two words; which letters they stand for it must find out.
+A task shows the agent a file `spec` with three words; which letters they stand for it must find out.
 """
 
 import itertools
@@ -37,15 +37,15 @@ def task(words, generator):
 
 
 generator = random.Random(1)
-pairs = list(itertools.product(OPERATORS, repeat=2))
-# One pair of every first and every second word is held out, so that each word stays known.
-shift = 2
 words = list(OPERATORS)
-held_out = {(word, words[(index + shift) % len(words)]) for index, word in enumerate(words)}
-for name, chosen in [
-    ("tasks.jsonl", [pair for pair in pairs if pair not in held_out]),
-    ("validation.jsonl", sorted(held_out)),
-]:
+tasks, validation = [], []
+for numbers in itertools.product(range(len(words)), repeat=3):
+    # Whatever two words are given, one of five third ones is held out: each word stays known in
+    # each place.
+    first, second, third = numbers
+    chosen = validation if (first + 2 * second + 3 * third) % 5 == 0 else tasks
+    chosen.append(task([words[number] for number in numbers], generator))
+for name, chosen in [("tasks.jsonl", tasks), ("validation.jsonl", validation)]:
     with open(name, "w", encoding="utf-8") as file:
-        for pair in chosen:
-            file.write(json.dumps(task(pair, generator)) + "\n")
+        for one in chosen:
+            file.write(json.dumps(one) + "\n")

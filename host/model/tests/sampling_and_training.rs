@@ -72,10 +72,10 @@ struct Conversation {
 }
 
 /// Samples conversations of several turns side by side: prompts are read in parts while others
-/// write, and everything stays in the cache.
+/// write, and everything stays in the cache, which has room for messages as long as the replies.
 fn converse(model: &Model, count: usize, length: usize) -> Vec<Conversation> {
     let mut random = Random(3);
-    let mut slots = KvSlots::new(model.config(), count, length + 64).unwrap();
+    let mut slots = KvSlots::new(model.config(), count, 2 * length).unwrap();
     let mut all: Vec<Conversation> = (0..count)
         .map(|_| Conversation { tokens: Vec::new(), unread: 0, open: 0, sampled: Vec::new() })
         .collect();

@@ -6,7 +6,7 @@
 use fulgurite_model::{Architecture, Batch, KvSlots, LoraConfig, Model, ModelConfig, Rope, Row};
 use fulgurite_trace::{
     Entry, EntryBody, EpisodeRef, FailureKind, FinishReason, Message, Role, SampleSettings,
-    SampledTokens, Turn, Usage, VersionSpan, entry::SegmentOrigin, samples::samples,
+    SampledTokens, Truncation, Turn, Usage, VersionSpan, entry::SegmentOrigin, samples::samples,
 };
 use fulgurite_train::{
     Aggregation, Grade, Group, GroupEpisode, KlEstimator, KlPenalty, KlPlace, Learner,
@@ -98,8 +98,10 @@ fn play(model: &Model, episode: EpisodeRef, version: u64, seed: u64) -> GroupEpi
             response,
             log_probabilities,
             versions: vec![VersionSpan { start: 0, version }],
+            ..SampledTokens::default()
         }),
         temperature: 1.0,
+        truncation: Truncation::default(),
         policy: "tiny".to_owned(),
         latency_ms: 0,
         retries: 0,

@@ -30,6 +30,10 @@ const TEST_GUESTS: [&str; 7] = [
     "tests/guests/sockets",
 ];
 
+/// Guests of the example of learning: folders below `examples/learn`, and what they are called.
+const LEARN_GUESTS: [(&str, &str); 3] =
+    [("harness", "apprentice"), ("machine", "machine"), ("reward", "machine-tests")];
+
 /// What of the host is compiled. Always for release: what users run is what is tested, and
 /// dependencies are compiled once for both.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,16 +122,30 @@ fn build_guests(host: &Host) -> Result<PathBuf> {
     let plugins = PLUGINS.iter().map(|(name, _)| format!("plugins/{name}"));
     for folder in plugins.chain(TEST_GUESTS.map(str::to_owned)) {
         let name = folder.rsplit('/').next().unwrap_or(&folder);
-        say(format!("compiling {folder}"));
-        check(
-            host.command()
-                // One folder for all of them, so that their standard library is compiled once.
-                .env("CARGO_TARGET_DIR", target_folder().join("guests"))
-                .args(["build", &folder, "--quiet", "--output"])
-                .arg(components.join(format!("{name}.wasm"))),
-        )?;
+        build_guest(host, &folder, &components.join(format!("{name}.wasm")))?;
     }
+    build_learn_guests(host, &components)?;
     Ok(components)
+}
+
+/// Compiles what the example of learning consists of into a folder.
+pub(crate) fn build_learn_guests(host: &Host, folder: &Path) -> Result<()> {
+    for (part, name) in LEARN_GUESTS {
+        let file = folder.join(format!("{name}.wasm"));
+        build_guest(host, &format!("examples/learn/{part}"), &file)?;
+    }
+    Ok(())
+}
+
+fn build_guest(host: &Host, folder: &str, file: &Path) -> Result<()> {
+    say(format!("compiling {folder}"));
+    check(
+        host.command()
+            // One folder for all of them, so that their standard library is compiled once.
+            .env("CARGO_TARGET_DIR", target_folder().join("guests"))
+            .args(["build", folder, "--quiet", "--output"])
+            .arg(file),
+    )
 }
 
 fn register(host: &Host, components: &Path) -> Result<()> {
