@@ -1,11 +1,14 @@
 //! The hub, played by a server on this machine.
 
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
     matchers::{method, path},
 };
 
-use super::*;
+use super::{client::hexadecimal, *};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 

@@ -19,7 +19,7 @@ fn tokenizer() -> Arc<Tokenizer> {
 }
 
 /// Other weights for each seed; equal ones for equal seeds.
-pub fn model(seed: u64) -> Model {
+pub(crate) fn model(seed: u64) -> Model {
     let config = ModelConfig {
         architecture: Architecture::Qwen3,
         vocabulary: tokenizer().len(),
@@ -37,23 +37,23 @@ pub fn model(seed: u64) -> Model {
     Model::random(&config, seed).unwrap()
 }
 
-pub fn try_policy(model: Model, options: EngineOptions) -> Result<LocalPolicy, EngineError> {
+pub(crate) fn try_policy(model: Model, options: EngineOptions) -> Result<LocalPolicy, EngineError> {
     let tokenizer = tokenizer();
     let format = Arc::new(TemplateFormat::new(tokenizer.clone(), None).unwrap());
     let name = "tiny".to_owned();
     LocalPolicy::new(LocalModel { name, model, tokenizer, format, version: 0 }, options)
 }
 
-pub fn policy_of(model: Model, options: EngineOptions) -> Arc<LocalPolicy> {
+pub(crate) fn policy_of(model: Model, options: EngineOptions) -> Arc<LocalPolicy> {
     Arc::new(try_policy(model, options).unwrap())
 }
 
-pub fn policy(options: EngineOptions) -> Arc<LocalPolicy> {
+pub(crate) fn policy(options: EngineOptions) -> Arc<LocalPolicy> {
     policy_of(model(0), options)
 }
 
 /// The beginning of the endless prompt of this seed; no special tokens.
-pub fn prompt(seed: u64, length: usize) -> Vec<u32> {
+pub(crate) fn prompt(seed: u64, length: usize) -> Vec<u32> {
     let tokenizer = tokenizer();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let plain = std::iter::repeat_with(|| random.random_range(0..tokenizer.len() as u32))
@@ -61,7 +61,7 @@ pub fn prompt(seed: u64, length: usize) -> Vec<u32> {
     plain.take(length).collect()
 }
 
-pub fn request(prompt: &[u32], sampling: Sampling) -> ReplyRequest {
+pub(crate) fn request(prompt: &[u32], sampling: Sampling) -> ReplyRequest {
     ReplyRequest {
         key: CallKey {
             task: "t".to_owned(),
@@ -77,16 +77,16 @@ pub fn request(prompt: &[u32], sampling: Sampling) -> ReplyRequest {
     }
 }
 
-pub async fn ask(policy: &LocalPolicy, prompt: &[u32], sampling: Sampling) -> PolicyReply {
+pub(crate) async fn ask(policy: &LocalPolicy, prompt: &[u32], sampling: Sampling) -> PolicyReply {
     policy.reply(request(prompt, sampling), None).await.unwrap()
 }
 
-pub fn tokens(reply: &PolicyReply) -> SampledReply {
+pub(crate) fn tokens(reply: &PolicyReply) -> SampledReply {
     reply.tokens.clone().unwrap()
 }
 
 /// Of each response token, as one forward pass over the whole sequence gives it.
-pub fn log_probabilities(
+pub(crate) fn log_probabilities(
     model: &Model,
     prompt: &[u32],
     response: &[u32],

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::*;
-use crate::{EpisodeRef, FailureKind, QueuedEpisode, RunRecord, SampledTokens, Timestamp, example};
+use crate::{
+    Digest, EpisodeRef, FailureKind, QueuedEpisode, RunRecord, SampledTokens, Timestamp, example,
+};
 
 const DOCUMENT: &str = include_str!("../../TRACE.md");
 

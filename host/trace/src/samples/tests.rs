@@ -145,6 +145,7 @@ fn send(line: &mut Line, index: u32, reply: &Reply) -> Truth {
         response: response.clone(),
         log_probabilities: if reply.log_probabilities { all.collect() } else { Vec::new() },
         versions,
+        ..SampledTokens::default()
     });
     line.ids.extend(&response);
     line.told = Some(line.ids.len());
@@ -387,6 +388,7 @@ fn turn(index: u32, context: &[u32], response: &[u32]) -> Turn {
         response: response.to_vec(),
         log_probabilities: (0..length).map(|at| log_probability(index, at)).collect(),
         versions: vec![VersionSpan { start: 0, version: 3 }],
+        ..SampledTokens::default()
     });
     turn
 }
