@@ -20,7 +20,7 @@ use crate::{args, nearest};
 const FILE: &str = "fulgurite.toml";
 
 /// More episodes of one task than anyone compares.
-const MOST_SAMPLES: u32 = 1_000_000;
+pub(crate) const MOST_SAMPLES: u32 = 1_000_000;
 
 /// What an episode's changed files may take to be kept: a repository's worth of edits, but no
 /// build folder.

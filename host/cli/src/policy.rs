@@ -43,7 +43,7 @@ pub(crate) struct LocalOptions {
     /// Whether the model is to think, for chat templates that have a switch for it.
     pub(crate) thinking: Option<bool>,
     /// A folder with an adapter in PEFT's layout.
-    adapter: Option<PathBuf>,
+    pub(crate) adapter: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

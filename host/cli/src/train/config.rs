@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    config::{RewardConfig, Settings, toml_error},
+    config::{MOST_SAMPLES, RewardConfig, Settings, toml_error},
     exit,
 };
 
@@ -228,8 +228,8 @@ impl TrainConfig {
         if !(0.0..=100.0).contains(&validation_temperature) {
             bail!("`sampling.validation_temperature` must lie between 0 and 100");
         }
-        if self.validation_samples == 0 {
-            bail!("`validation_samples` is 0; it must be at least 1");
+        if !(1..=MOST_SAMPLES).contains(&self.validation_samples) {
+            bail!("`validation_samples` must be at least 1 and at most {MOST_SAMPLES}");
         }
         self.episodes().check()
     }

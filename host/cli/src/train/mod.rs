@@ -167,12 +167,16 @@ async fn begin(
 
 /// Names of what differs between two plans.
 fn changed(before: &Value, now: &Value) -> Vec<String> {
-    // What the model calls itself changes with its weights' files, which training writes.
-    let same = ["policy_name"];
+    // It may be named from another folder; what it calls itself tells models apart.
+    let same = ["policy"];
     let Some(before) = before.as_object() else { return Vec::new() };
     let differs = |name: &str| before.get(name) != now.get(name) && !same.contains(&name);
+    let shown = |name: &str| match name {
+        "policy_name" => "`policy`".to_owned(),
+        _ => format!("`{name}`"),
+    };
     let mut names: Vec<String> =
-        before.keys().filter(|name| differs(name)).map(|name| format!("`{name}`")).collect();
+        before.keys().filter(|name| differs(name)).map(|name| shown(name)).collect();
     names.sort_unstable();
     names
 }
@@ -216,6 +220,7 @@ fn player(
         training: in_store(equipped),
         references,
         validation,
+        version: policy.version(),
         policy: Arc::clone(policy),
         rows: config.rows.clone(),
         left,

@@ -37,8 +37,10 @@ pub(super) struct Player {
     /// The tasks' references in the policy's place.
     pub(super) references: Option<Cast>,
     pub(super) validation: Option<Equipped>,
-    /// Whose versions count.
+    /// Who plays the held-out tasks.
     pub(super) policy: Arc<dyn Policy>,
+    /// Its version when this process began.
+    pub(super) version: u64,
     pub(super) rows: SampleSettings,
     /// What earlier processes left behind, until it is taken up.
     pub(super) left: Left,
@@ -118,10 +120,10 @@ impl Player {
         EpisodeRecord::load(&self.store, run, episode).map_err(failed)
     }
 
-    /// Whether a recorded episode was sampled by a later policy than the one there is: training
-    /// went back to a checkpoint before it.
-    fn is_from_later(&self, record: &EpisodeRecord) -> bool {
-        let version = self.policy.version();
+    /// Whether a recorded episode was sampled by a later policy than the one this process began
+    /// with: that policy was lost with the process that made it.
+    fn is_lost(&self, record: &EpisodeRecord) -> bool {
+        let version = self.version;
         GroupEpisode::of(record, &self.rows).is_some_and(|episode| {
             let mut rows = episode.samples.samples.iter();
             rows.any(|row| row.versions().is_some_and(|(_, newest)| newest > version))
@@ -149,8 +151,8 @@ impl Player {
                 None => queue(episode),
                 Some(Rest::Queued(episode)) => waiting.push(episode),
                 Some(Rest::Recorded(episode)) => {
-                    let later = self.is_from_later(&self.load(&self.run, episode)?);
-                    if later { queue(episode.next_attempt()) } else { recorded.push(episode) }
+                    let lost = self.is_lost(&self.load(&self.run, episode)?);
+                    if lost { queue(episode.next_attempt()) } else { recorded.push(episode) }
                 }
             }
         }
@@ -182,7 +184,11 @@ impl Episodes for Player {
         let mut counts = Counts::default();
         let mut episodes = Vec::with_capacity(ended.len());
         for episode in ended {
-            let record = self.load(&self.run, episode)?;
+            let mut record = self.load(&self.run, episode)?;
+            // Where a workspace could not be made, no harness ended.
+            if matches!(record.summary.state, State::Failed | State::Dropped) {
+                record.summary.kind.get_or_insert(FailureKind::SandboxError);
+            }
             count(&mut counts, &record);
             let unfinished = || failed(format!("{episode} has not ended"));
             episodes.push(GroupEpisode::of(&record, &self.rows).ok_or_else(unfinished)?);

@@ -62,6 +62,12 @@ impl Trainee {
             )));
         }
         let options: LocalOptions = policy::read(&config.policy_options)?;
+        if options.adapter.is_some() {
+            bail!(exit::Usage(
+                "`policy_options.adapter` is for runs; training would leave it out\n  mend: remove it"
+                    .to_owned()
+            ));
+        }
         let (thinking, engine) = (options.thinking, options.engine());
         let mut local = load(&spec, config)?.with_thinking(thinking);
         let reference = match (&config.algorithm.kl, &config.lora) {

@@ -115,8 +115,9 @@ struct Manifest {
 }
 
 impl Checkpoints {
-    /// The checkpoints in `folder`, of which the newest `keep` (at least one) stay. What a killed
-    /// process left half done is removed, so one run has one process at a time.
+    /// The checkpoints in `folder`, of which the newest `keep` (at least two) stay: while a step is
+    /// written once more, the one before is what a kill leaves. What a killed process left half done is
+    /// removed, so one run has one process at a time.
     pub fn open(folder: &Path, keep: usize) -> Result<Self, CheckpointError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
@@ -125,7 +126,7 @@ impl Checkpoints {
                 remove(&path)?;
             }
         }
-        Ok(Self { folder: folder.to_owned(), keep: keep.max(1) })
+        Ok(Self { folder: folder.to_owned(), keep: keep.max(2) })
     }
 
     /// Writes a checkpoint; when this returns it is on the disk. `weights` writes the model's

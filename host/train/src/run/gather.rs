@@ -139,8 +139,21 @@ impl<E: Episodes> Gatherer<E> {
         self.playing.spawn(async move { episodes.play(request, speaker).await });
     }
 
-    /// Waits until nothing is under way. Whoever stops training has made the source give up.
-    pub(super) async fn stop(mut self) {
-        while self.playing.join_next().await.is_some() {}
+    /// Waits until nothing is under way; what failed meanwhile, if anything. Whoever stops training
+    /// has made the source give up.
+    pub(super) async fn stop(mut self) -> Option<EpisodesError> {
+        let mut failure = None;
+        while let Some(played) = self.playing.join_next().await {
+            match played {
+                Ok(Ok(_) | Err(EpisodesError::Stopped)) => {}
+                Ok(Err(error)) => {
+                    failure.get_or_insert(error);
+                }
+                Err(error) => {
+                    failure.get_or_insert(EpisodesError::Failed(Box::new(error)));
+                }
+            }
+        }
+        failure
     }
 }

@@ -198,8 +198,12 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let clock = Clock::start(self.kept.spent, self.cpu);
         let mut gatherer = Gatherer::new(Arc::clone(&self.episodes), self.settings.group);
         let ended = self.steps(&mut gatherer, &clock, &is_stopped, &mut watch).await;
-        gatherer.stop().await;
-        let end = ended?;
+        let failure = gatherer.stop().await;
+        // A source that fails may stop everything else, and the failure is what has to be told.
+        let end = match (ended?, failure) {
+            (End::Stopped, Some(failure)) => return Err(failure.into()),
+            (end, _) => end,
+        };
         Ok(Ended { end, step: self.trainer.steps(), spent: self.kept.spent, learner: self.learner })
     }
 
@@ -214,6 +218,11 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         if self.trainer.steps() == 0 && self.kept.validated.is_none() {
             // Training that is killed in its first step goes on with what it recorded.
             self.save()?;
+            end = self.validate(clock, watch).await?;
+        } else if is_due(self.trainer.steps(), self.settings.validate_every)
+            && self.kept.validated != Some(self.trainer.steps())
+        {
+            // Training was stopped in this validation.
             end = self.validate(clock, watch).await?;
         }
         let mut saved = self.trainer.steps();
@@ -312,7 +321,11 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let warm = self.warm_start();
         let (trainer, learner) = (&mut self.trainer, &mut self.learner);
         let report = tokio::task::block_in_place(|| match warm {
-            Some(WarmStart { keep, least, .. }) => {
+            Some(WarmStart { keep, least, from, .. }) => {
+                let least = match from {
+                    WarmSource::References => f64::NEG_INFINITY,
+                    WarmSource::BestOf => least,
+                };
                 trainer.imitate(learner, best_of(groups, keep, least))
             }
             None => trainer.step(learner, groups),

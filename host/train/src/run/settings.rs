@@ -34,8 +34,8 @@ impl Budget {
         }
         if self.steps.is_none() && self.minutes.is_none() && self.tokens.is_none() {
             return Some(
-                "`budget` has no end; set `steps`, `minutes` or `tokens` (`reward` alone may never \
-                 be reached)"
+                "`budget` has no end\n  mend: set `steps`, `minutes` or `tokens` (`reward` alone may \
+                 never be reached)"
                     .to_owned(),
             );
         }
@@ -62,6 +62,9 @@ impl Default for Gathering {
     }
 }
 
+/// More groups than can be under way.
+const MOST_GROUPS: usize = 1_000_000;
+
 impl Gathering {
     /// Whether groups go on across updates.
     pub fn is_asynchronous(&self) -> bool {
@@ -77,6 +80,9 @@ impl Gathering {
     pub fn problem(&self) -> Option<String> {
         if self.episodes == 0 || self.groups == 0 {
             return Some("`group.episodes` and `group.groups` must be at least 1".to_owned());
+        }
+        if self.under_way() > MOST_GROUPS {
+            return Some(format!("`group.groups` and `group.active` can be {MOST_GROUPS} at most"));
         }
         match self.active {
             Some(active) if active < self.groups => Some(format!(
