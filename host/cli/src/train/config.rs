@@ -192,7 +192,7 @@ impl TrainConfig {
             floor: self.floor,
             attempts: self.attempts,
             keep_bytes: self.keep_files.unwrap_or(Bytes(0)).0,
-            limits: self.limits.clone(),
+            limits: self.limits,
         }
     }
 
