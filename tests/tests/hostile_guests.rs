@@ -201,7 +201,7 @@ fn sockets_are_stubs_that_deny_and_tell() {
     let project = Project::new();
     let tasks = project.plain_tasks(1);
     let harness = component("sockets");
-    project.run(&[
+    project.run([
         "--policy",
         "empty",
         "--tasks",
