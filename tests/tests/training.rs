@@ -107,9 +107,8 @@ fn a_policy_gets_better_and_runs_can_use_it() {
     let id = report["run"].as_str().unwrap();
     let listed = project.fulgurite(&["trace", "list", id, "--json"]).assert().success();
     let listed: Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
-    let episode = &listed.as_array().unwrap()[0];
-    let name = format!("{}.{}", episode["task"], episode["sample"]);
-    project.fulgurite(&["trace", "show", id, &name]).assert().success();
+    let episode = listed[0]["episode"].as_str().unwrap();
+    project.fulgurite(&["trace", "show", id, episode]).assert().success();
     let resumed = project.fulgurite(&["run", "--resume", id]).assert().code(2);
     let told = String::from_utf8_lossy(&resumed.get_output().stderr).into_owned();
     assert!(told.contains("fulgurite train"), "{told}");
