@@ -13,7 +13,7 @@ use crate::{
 /// Sets up, runs `coder` with the oracle and `solve` with SmolLM2 on HumanEval tasks, then trains a
 /// tiny policy from scratch.
 pub(crate) fn run(tasks: u32) -> Result<()> {
-    let host = project::setup(Selection::Program, None)?;
+    let host = project::setup(Selection::for_users(), None)?;
     let folder = project::root().join(".fulgurite").join("demo");
     fs::create_dir_all(&folder)?;
     let file = folder.join("human-eval.jsonl");

@@ -44,6 +44,17 @@ pub(crate) enum Selection {
     Everything,
 }
 
+impl Selection {
+    /// The program, or what is compiled already ([`EVERYTHING`]).
+    pub(crate) fn for_users() -> Self {
+        if std::env::var_os(EVERYTHING).is_some() { Self::Everything } else { Self::Program }
+    }
+}
+
+/// Set where everything is compiled already, so that the demonstration takes that: the program
+/// alone has dependencies with fewer features, which would all be compiled once more.
+pub(crate) const EVERYTHING: &str = "FULGURITE_XTASK_EVERYTHING";
+
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -34,7 +34,9 @@ pub(crate) fn run() -> Result<()> {
                 .args(["-euo", "pipefail", "-x", "-c", &script])
                 .current_dir(folder)
                 .env("PATH", &path)
-                .env("CARGO_TERM_PROGRESS_WHEN", "never"),
+                .env("CARGO_TERM_PROGRESS_WHEN", "never")
+                // After the tests everything is there.
+                .env(project::EVERYTHING, "1"),
         )
         .with_context(|| format!("the commands of {} do not work as printed", readme.display()))?;
     }

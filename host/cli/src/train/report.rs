@@ -5,8 +5,8 @@ use fulgurite_train::{
     metrics::{self, MetricsLine},
     run::{End, Spent},
 };
+use rasciigraph::{Config, plot};
 use serde::Serialize;
-use textplots::{Chart, Plot as _, Shape};
 
 use super::{config::TrainConfig, trainee::Exported};
 use crate::{machine, output::Output, table};
@@ -149,17 +149,10 @@ fn curve(report: &Report<'_>) -> Option<String> {
     } else {
         ("reward by step", &report.training)
     };
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-    let points: Vec<(f32, f32)> =
-        series.iter().map(|(step, value)| (*step as f32, *value as f32)).collect();
-    let ((first, _), (last, _)) = (points.first()?, points.last()?);
-    if first >= last {
+    if series.len() < 2 {
         return None;
     }
-    let mut chart = Chart::new(120, 40, *first, *last);
-    let shape = Shape::Lines(&points);
-    let chart = chart.lineplot(&shape);
-    chart.axis();
-    chart.figures();
-    Some(format!("{name}\n{chart}\n"))
+    let values = series.iter().map(|(_, value)| *value).collect();
+    let config = Config::default().with_height(10).with_width(60);
+    Some(format!("{name}\n{}\n", plot(values, config)))
 }
