@@ -9,7 +9,7 @@ use fulgurite_runtime::{
     reward::{RewardFailure, RewardRun, Scored},
 };
 use fulgurite_sandbox::Sealed;
-use fulgurite_trace::{Ending, FailureKind, Score, Task};
+use fulgurite_trace::{Ending, FailureKind, Score, Task, passed};
 
 use crate::{
     adapt::{
@@ -88,7 +88,7 @@ impl Grading<'_> {
             }
         }
         let is_complete = kind == FailureKind::Completed;
-        let passed = is_complete && scores.first().is_some_and(|score| score.total >= 1.0);
+        let passed = passed(Some(kind), &scores);
         let sum: f64 = scores.iter().map(|score| score.weight * score.total).sum();
         let total = if is_complete { sum } else { sum.min(self.floor) };
         Ok(Graded { scores, total, passed })

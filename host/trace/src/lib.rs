@@ -32,7 +32,7 @@ pub use lifecycle::State;
 pub use message::{FinishReason, Message, Part, Role, ToolCall, ToolDefinition, ToolResult, Usage};
 pub use run::{EpisodeSummary, QueuedEpisode, ResumePlan, Run, RunRecord, RunStatus, Timestamp};
 pub use samples::{EpisodeSamples, Sample, SampleSettings, Stretch};
-pub use score::{Graded, Grading, Score, ScoreComponent, TurnValue};
+pub use score::{Graded, Grading, Score, ScoreComponent, TurnValue, passed};
 pub use store::{SealedEnding, Store, StoreError, StoreOptions};
 pub use task::{ReferenceReply, Task, Workspace};
 pub use writer::{EpisodeWriter, JournalCounts, JournalLimits};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EpisodeRef, Metadata, Timestamp};
+use crate::{EpisodeRef, FailureKind, Metadata, Timestamp};
 
 /// A named part of a score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,11 @@ pub struct TurnValue {
     pub turn: u32,
     /// Its value, finite.
     pub value: f64,
+}
+
+/// Whether a graded episode passed: its harness completed, and its first reward reached 1.
+pub fn passed(kind: Option<FailureKind>, scores: &[Score]) -> bool {
+    kind == Some(FailureKind::Completed) && scores.first().is_some_and(|score| score.total >= 1.0)
 }
 
 /// What one reward component said of one episode.

@@ -5,7 +5,7 @@ use fulgurite_episode::{
     compare::{Comparison, Cost, Measured, Paired, compare},
     summary::Estimate,
 };
-use fulgurite_trace::{FailureKind, State, Store};
+use fulgurite_trace::{State, Store, passed};
 use serde::Serialize;
 
 use crate::{args, exit, output::Output, place::Places, run::resolve_run, table};
@@ -45,13 +45,12 @@ fn measured(store: &Store, run: &str) -> Result<Vec<Measured>> {
     for summary in store.episodes(run)? {
         let (State::Scored, Some(total)) = (summary.state, summary.total) else { continue };
         let scores = store.scores(run, summary.episode)?;
-        let reached = scores.first().is_some_and(|score| score.total >= 1.0);
         measured.push(Measured {
             task_id: summary.task_id,
             task: summary.episode.task,
             sample: summary.episode.sample,
             total,
-            passed: reached && summary.kind == Some(FailureKind::Completed),
+            passed: passed(summary.kind, &scores),
             turns: summary.turns,
             prompt_tokens: summary.prompt_tokens,
             completion_tokens: summary.completion_tokens,

@@ -18,6 +18,7 @@ use fulgurite_episode::{
 use fulgurite_runtime::clock::Cancellation;
 use fulgurite_trace::{
     EpisodeRef, EpisodeSummary, FailureKind, QueuedEpisode, RunRecord, RunStatus, State, Store,
+    passed,
 };
 use tokio::sync::mpsc;
 
@@ -71,8 +72,7 @@ fn recorded(store: &Store, run: &str) -> Result<(Tally, Option<String>)> {
         let verdict = match (state, total) {
             (State::Scored, Some(total)) => {
                 let scores = store.scores(run, episode)?;
-                let reached = scores.first().is_some_and(|score| score.total >= 1.0);
-                Verdict::Scored { total, passed: reached && kind == FailureKind::Completed }
+                Verdict::Scored { total, passed: passed(Some(kind), &scores) }
             }
             (State::Dropped, _) => Verdict::Dropped,
             _ => Verdict::Alarm,

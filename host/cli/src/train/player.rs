@@ -15,7 +15,7 @@ use fulgurite_policy::Policy;
 use fulgurite_runtime::clock::Cancellation;
 use fulgurite_trace::{
     EpisodeRef, FailureKind, QueuedEpisode, ResumePlan, RunStatus, SampleSettings, State, Store,
-    transcript::EpisodeRecord,
+    passed, transcript::EpisodeRecord,
 };
 use fulgurite_train::{
     Group, GroupEpisode,
@@ -227,8 +227,7 @@ fn count(counts: &mut Counts, record: &EpisodeRecord) {
     let summary = &record.summary;
     let kind = summary.kind.unwrap_or(FailureKind::SandboxError);
     let scored = summary.total.filter(|_| summary.state == State::Scored);
-    let passed = kind == FailureKind::Completed
-        && record.scores.first().is_some_and(|score| score.total >= 1.0);
+    let passed = passed(summary.kind, &record.scores);
     counts.add(&Counts {
         episodes: 1,
         scored: u64::from(scored.is_some()),
