@@ -27,7 +27,6 @@ pub struct GroupQueue {
 #[serde(deny_unknown_fields)]
 struct Active {
     task: u32,
-    version: u64,
     done: BTreeSet<u32>,
     /// The place in the order of completion.
     completed: Option<u64>,
@@ -40,8 +39,6 @@ pub struct Taken {
     pub group: u32,
     /// Its task.
     pub task: u32,
-    /// The policy version when it began.
-    pub version: u64,
 }
 
 impl GroupQueue {
@@ -50,12 +47,12 @@ impl GroupQueue {
         Self { size, next: 0, completed: 0, active: BTreeMap::new() }
     }
 
-    /// Begins a group of a task at a policy version; answers its number.
-    pub fn begin(&mut self, task: u32, version: u64) -> u32 {
+    /// Begins a group of a task; answers its number.
+    pub fn begin(&mut self, task: u32) -> u32 {
         let group = self.next;
         self.next = self.next.saturating_add(1);
         let completed = (self.size == 0).then_some(self.completed);
-        self.active.insert(group, Active { task, version, done: BTreeSet::new(), completed });
+        self.active.insert(group, Active { task, done: BTreeSet::new(), completed });
         group
     }
 
@@ -84,8 +81,8 @@ impl GroupQueue {
         }
         complete.sort_unstable();
         let taken = complete.into_iter().take(count).filter_map(|(_, group)| {
-            let Active { task, version, .. } = self.active.remove(&group)?;
-            Some(Taken { group, task, version })
+            let Active { task, .. } = self.active.remove(&group)?;
+            Some(Taken { group, task })
         });
         Some(taken.collect())
     }
@@ -101,8 +98,8 @@ impl GroupQueue {
         let mut groups: Vec<(u64, Taken, bool)> = self
             .active
             .iter()
-            .map(|(group, Active { task, version, completed, .. })| {
-                let taken = Taken { group: *group, task: *task, version: *version };
+            .map(|(group, Active { task, completed, .. })| {
+                let taken = Taken { group: *group, task: *task };
                 (completed.unwrap_or(u64::MAX), taken, completed.is_some())
             })
             .collect();
@@ -126,7 +123,7 @@ mod tests {
         ) {
             let mut queue = GroupQueue::new(3);
             for task in 0..6 {
-                queue.begin(task + 100, 7);
+                queue.begin(task + 100);
             }
             let mut done = BTreeMap::<u32, BTreeSet<u32>>::new();
             let mut completed = Vec::new();
@@ -140,7 +137,7 @@ mod tests {
                 let saved = serde_json::to_value(&queue).unwrap();
                 queue = serde_json::from_value(saved).unwrap();
                 for group in queue.take(count).into_iter().flatten() {
-                    prop_assert_eq!((group.task, group.version), (group.group + 100, 7));
+                    prop_assert_eq!(group.task, group.group + 100);
                     taken.push(group.group);
                 }
             }
@@ -160,10 +157,10 @@ mod tests {
     #[test]
     fn numbers_go_on_after_groups_are_taken() {
         let mut queue = GroupQueue::new(1);
-        let first = queue.begin(5, 0);
+        let first = queue.begin(5);
         queue.done(first, 0);
-        assert_eq!(queue.take(1), Some(vec![Taken { group: 0, task: 5, version: 0 }]));
+        assert_eq!(queue.take(1), Some(vec![Taken { group: 0, task: 5 }]));
         assert_eq!(queue.take(1), None);
-        assert_eq!(queue.begin(5, 1), 1);
+        assert_eq!(queue.begin(5), 1);
     }
 }

@@ -59,9 +59,9 @@ impl Schedule {
     }
 }
 
-/// Steps are far below 2⁵³.
+/// Steps and counts are far below 2⁵³.
 #[allow(clippy::cast_precision_loss)]
-const fn as_f64(step: u64) -> f64 {
+pub(crate) const fn as_f64(step: u64) -> f64 {
     step as f64
 }
 

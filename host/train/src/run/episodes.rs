@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fulgurite_trace::EpisodeRef;
 use serde::{Deserialize, Serialize};
 
-use crate::group::Group;
+use crate::{group::Group, schedule::as_f64};
 
 /// A group that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub struct Counts {
 impl Counts {
     /// Mean total of scored episodes.
     pub fn mean_reward(&self) -> Option<f64> {
-        (self.scored > 0).then(|| self.reward / number(self.scored))
+        (self.scored > 0).then(|| self.reward / as_f64(self.scored))
     }
 
     /// Share of scored episodes that passed.
     pub fn pass_rate(&self) -> Option<f64> {
-        (self.scored > 0).then(|| number(self.passed) / number(self.scored))
+        (self.scored > 0).then(|| as_f64(self.passed) / as_f64(self.scored))
     }
 
     /// Adds other episodes.
@@ -75,12 +75,6 @@ impl Counts {
             *own = own.saturating_add(*count);
         }
     }
-}
-
-/// A count as a number; exact below 2^53.
-#[allow(clippy::cast_precision_loss)]
-pub(crate) const fn number(count: u64) -> f64 {
-    count as f64
 }
 
 /// A group that was played to its end.

@@ -30,12 +30,12 @@ impl Hand {
     }
 
     /// Begins a group of the next task; none when there are no tasks.
-    fn begin(&mut self, order: &mut TaskOrder, version: u64) -> Option<GroupRequest> {
+    fn begin(&mut self, order: &mut TaskOrder) -> Option<GroupRequest> {
         let task = match self.again.pop_front() {
             Some(task) => task,
             None => order.take(1).first().copied()?,
         };
-        let group = self.groups.begin(task, version);
+        let group = self.groups.begin(task);
         Some(GroupRequest { group, task, size: self.groups.size() })
     }
 }
@@ -49,13 +49,6 @@ pub(super) struct Gatherer<E> {
     waited: Duration,
 }
 
-/// Who speaks in the groups that are begun, and at which version of the policy.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
-    pub(super) speaker: Speaker,
-    pub(super) version: u64,
-}
-
 impl<E: Episodes> Gatherer<E> {
     pub(super) fn new(episodes: Arc<E>, settings: Gathering) -> Self {
         let (playing, ready) = (JoinSet::new(), BTreeMap::new());
@@ -64,15 +57,19 @@ impl<E: Episodes> Gatherer<E> {
 
     /// Takes up the groups of an earlier process. Complete ones only have to be read, and are
     /// waited for, so that they stay first; the others are begun.
-    pub(super) async fn reopen(&mut self, hand: &Hand, now: Now) -> Result<(), EpisodesError> {
+    pub(super) async fn reopen(
+        &mut self,
+        hand: &Hand,
+        speaker: Speaker,
+    ) -> Result<(), EpisodesError> {
         let size = hand.groups.size();
         for (taken, is_complete) in hand.groups.in_hand() {
             let request = GroupRequest { group: taken.group, task: taken.task, size };
             if is_complete {
-                let played = self.episodes.play(request, now.speaker).await?;
+                let played = self.episodes.play(request, speaker).await?;
                 self.ready.insert(request.group, played);
             } else {
-                self.begin(request, now.speaker);
+                self.begin(request, speaker);
             }
         }
         Ok(())
@@ -89,12 +86,12 @@ impl<E: Episodes> Gatherer<E> {
         &mut self,
         hand: &mut Hand,
         order: &mut TaskOrder,
-        now: Now,
+        speaker: Speaker,
         tell: &mut impl FnMut(usize),
     ) -> Result<Vec<Played>, EpisodesError> {
         let began = Instant::now();
         let wanted = self.settings.groups;
-        self.fill(hand, order, now);
+        self.fill(hand, order, speaker);
         while self.ready.len() < wanted {
             match self.playing.join_next().await {
                 None => break,
@@ -115,22 +112,22 @@ impl<E: Episodes> Gatherer<E> {
         numbers.sort_unstable();
         let gathered = numbers.iter().filter_map(|group| self.ready.remove(group)).collect();
         // While a step computes, further groups of asynchronous training are under way.
-        if self.settings.is_asynchronous() && now.speaker == Speaker::Policy {
-            self.fill(hand, order, now);
+        if self.settings.is_asynchronous() && speaker == Speaker::Policy {
+            self.fill(hand, order, speaker);
         }
         Ok(gathered)
     }
 
-    fn fill(&mut self, hand: &mut Hand, order: &mut TaskOrder, now: Now) {
+    fn fill(&mut self, hand: &mut Hand, order: &mut TaskOrder, speaker: Speaker) {
         // What is imitated is played step by step, so that its end is sharp.
-        let most = match now.speaker {
+        let most = match speaker {
             Speaker::Policy => self.settings.under_way(),
             Speaker::References => self.settings.groups,
         };
         while self.playing.len().saturating_add(self.ready.len()) < most
-            && let Some(request) = hand.begin(order, now.version)
+            && let Some(request) = hand.begin(order)
         {
-            self.begin(request, now.speaker);
+            self.begin(request, speaker);
         }
     }
 

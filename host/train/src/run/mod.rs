@@ -27,7 +27,7 @@ pub use self::{
     settings::{Budget, Gathering, RunSettings, WarmSource, WarmStart},
 };
 use self::{
-    gather::{Gatherer, Now},
+    gather::Gatherer,
     numbers::{Clock, Took, of_step, of_validation},
 };
 use crate::{
@@ -228,7 +228,7 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let mut saved = self.trainer.steps();
         let mut empty = 0_u64;
         if end.is_none() {
-            match gatherer.reopen(&self.kept.hand, self.now()).await {
+            match gatherer.reopen(&self.kept.hand, self.speaker()).await {
                 Err(EpisodesError::Stopped) => end = Some(End::Stopped),
                 opened => opened?,
             }
@@ -242,10 +242,10 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
             if end.is_some() {
                 break;
             }
-            let (now, wanted) = (self.now(), self.settings.group.groups);
+            let (speaker, wanted) = (self.speaker(), self.settings.group.groups);
             let mut tell = |ready| watch(Event::Group { ready, wanted });
             let gathered =
-                gatherer.gather(&mut self.kept.hand, &mut self.order, now, &mut tell).await;
+                gatherer.gather(&mut self.kept.hand, &mut self.order, speaker, &mut tell).await;
             let played = match gathered {
                 Err(EpisodesError::Stopped) => {
                     end = Some(End::Stopped);
@@ -280,14 +280,12 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         Ok(end.unwrap_or(End::Stopped))
     }
 
-    /// What speaks in the groups begun now.
-    fn now(&self) -> Now {
-        let warm = self.warm_start().map(|warm| warm.from);
-        let speaker = match warm {
+    /// Who speaks in the groups begun now.
+    fn speaker(&self) -> Speaker {
+        match self.warm_start().map(|warm| warm.from) {
             Some(WarmSource::References) => Speaker::References,
             Some(WarmSource::BestOf) | None => Speaker::Policy,
-        };
-        Now { speaker, version: self.trainer.version() }
+        }
     }
 
     fn warm_start(&self) -> Option<WarmStart> {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counts, episodes::number};
-use crate::metrics::Metrics;
+use super::Counts;
+use crate::{metrics::Metrics, schedule::as_f64};
 
 /// What training took so far, over all its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -29,6 +29,11 @@ impl Spent {
     /// Wall clock.
     pub const fn wall(&self) -> Duration {
         Duration::from_millis(self.wall_ms)
+    }
+
+    /// CPU time.
+    pub const fn cpu(&self) -> Duration {
+        Duration::from_millis(self.cpu_ms)
     }
 
     pub(super) fn add(&mut self, counts: &Counts) {
@@ -77,16 +82,16 @@ pub(super) fn of_step(mut metrics: Metrics, counts: &Counts, took: &Took, traine
     put(&mut metrics, "train/pass", counts.pass_rate());
     put(&mut metrics, "time/episodes-s", Some(waiting.as_secs_f64()));
     put(&mut metrics, "time/training-s", Some(training.as_secs_f64()));
-    put(&mut metrics, "episodes/played", Some(number(counts.episodes)));
-    put(&mut metrics, "episodes/turns", Some(number(counts.turns)));
-    put(&mut metrics, "tokens/read", Some(number(counts.prompt_tokens)));
-    put(&mut metrics, "tokens/sampled", Some(number(counts.sampled_tokens)));
+    put(&mut metrics, "episodes/played", Some(as_f64(counts.episodes)));
+    put(&mut metrics, "episodes/turns", Some(as_f64(counts.turns)));
+    put(&mut metrics, "tokens/read", Some(as_f64(counts.prompt_tokens)));
+    put(&mut metrics, "tokens/sampled", Some(as_f64(counts.sampled_tokens)));
     let whole = waiting.saturating_add(*training);
     put(&mut metrics, "speed/episodes-per-s", per_second(counts.episodes, whole));
     put(&mut metrics, "speed/sampled-per-s", per_second(counts.sampled_tokens, *waiting));
     put(&mut metrics, "speed/trained-per-s", per_second(trained, *training));
     for (kind, count) in &counts.kinds {
-        put(&mut metrics, &format!("ended/{kind}"), Some(number(*count)));
+        put(&mut metrics, &format!("ended/{kind}"), Some(as_f64(*count)));
     }
     metrics
 }
@@ -96,9 +101,9 @@ pub(super) fn of_validation(counts: &Counts) -> Metrics {
     let mut metrics = Metrics::new();
     put(&mut metrics, "validation/reward", counts.mean_reward());
     put(&mut metrics, "validation/pass", counts.pass_rate());
-    put(&mut metrics, "validation/episodes", Some(number(counts.episodes)));
+    put(&mut metrics, "validation/episodes", Some(as_f64(counts.episodes)));
     for (kind, count) in &counts.kinds {
-        put(&mut metrics, &format!("validation/ended/{kind}"), Some(number(*count)));
+        put(&mut metrics, &format!("validation/ended/{kind}"), Some(as_f64(*count)));
     }
     metrics
 }
@@ -110,5 +115,5 @@ fn put(metrics: &mut Metrics, name: &str, value: Option<f64>) {
 }
 
 fn per_second(count: u64, time: Duration) -> Option<f64> {
-    (!time.is_zero()).then(|| number(count) / time.as_secs_f64())
+    (!time.is_zero()).then(|| as_f64(count) / time.as_secs_f64())
 }
