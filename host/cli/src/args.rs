@@ -262,7 +262,7 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchModel {
-    /// A model (gguf:PATH), or a shape with random weights: tiny, 27m or 135m
+    /// A model (gguf:, folder:, hf: or tiny:), or a shape with random weights: tiny, 27m or 135m
     #[arg(long, value_name = "SPEC|SHAPE", default_value = "27m")]
     pub(crate) model: String,
     /// Threads of the kernels [default: as many as there are processors]

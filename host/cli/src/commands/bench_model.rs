@@ -2,9 +2,9 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use fulgurite_model::{Architecture, Model, ModelConfig, Rope};
-use fulgurite_policy::{LocalModel, PolicySpec, TemplateFormat, Tokenizer, Weights};
+use fulgurite_policy::{LocalModel, TemplateFormat, Tokenizer, Weights, open_model};
 
 use crate::exit;
 
@@ -30,14 +30,14 @@ pub(crate) fn open(asked: &str) -> Result<LocalModel> {
             version: 0,
         });
     }
-    match asked.parse()? {
-        // As training holds them.
-        PolicySpec::Gguf(path) => Ok(LocalModel::gguf(&path, Weights::Plain)?),
-        _ => bail!(exit::Usage(format!(
-            "`{asked}` is no model of this machine\n  mend: pass gguf:PATH, or one of the shapes \
-             tiny, 27m and 135m"
-        ))),
-    }
+    // As training holds them.
+    let model = open_model(&asked.parse()?, Weights::Plain, None)?;
+    model.with_context(|| {
+        exit::Usage(format!(
+            "`{asked}` is no model of this machine\n  mend: pass gguf:, folder:, hf: or tiny:, or \
+             one of the shapes tiny, 27m and 135m"
+        ))
+    })
 }
 
 /// The shapes that `--model` knows by name. `bench/pytorch.py` builds the same.

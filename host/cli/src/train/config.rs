@@ -1,6 +1,9 @@
 //! The file that `fulgurite train` reads: parsed here, checked once.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_episode::{
@@ -93,19 +96,11 @@ pub(crate) struct TrainConfig {
 struct SamplingConfig {
     temperature: f32,
     max_tokens: u32,
-    #[serde(flatten)]
-    truncation: Truncated,
-    /// The temperature of validation; 0 takes the likeliest token.
-    validation_temperature: f32,
-}
-
-/// The cuts, by their own names.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct Truncated {
-    top_k: Option<std::num::NonZeroU32>,
+    top_k: Option<NonZeroU32>,
     top_p: Option<f32>,
     min_p: Option<f32>,
+    /// The temperature of validation; 0 takes the likeliest token.
+    validation_temperature: f32,
 }
 
 impl Default for SamplingConfig {
@@ -113,7 +108,9 @@ impl Default for SamplingConfig {
         Self {
             temperature: 1.0,
             max_tokens: 512,
-            truncation: Truncated::default(),
+            top_k: None,
+            top_p: None,
+            min_p: None,
             validation_temperature: 0.0,
         }
     }
@@ -173,7 +170,7 @@ impl TrainConfig {
 
     /// What an episode of training is, as a run would be asked for it.
     pub(crate) fn episodes(&self) -> Settings {
-        let SamplingConfig { temperature, max_tokens, truncation, .. } = self.sampling;
+        let SamplingConfig { temperature, max_tokens, top_k, top_p, min_p, .. } = self.sampling;
         Settings {
             harness: self.harness.clone(),
             harness_config: self.harness_config.clone(),
@@ -186,7 +183,7 @@ impl TrainConfig {
             concurrency: self.concurrency,
             seed: self.seed,
             temperature,
-            truncation: truncation.into(),
+            truncation: Truncation { top_k, top_p, min_p },
             max_tokens,
             history: self.history,
             floor: self.floor,
@@ -232,12 +229,6 @@ impl TrainConfig {
             bail!("`validation_samples` must be at least 1 and at most {MOST_SAMPLES}");
         }
         self.episodes().check()
-    }
-}
-
-impl From<Truncated> for Truncation {
-    fn from(Truncated { top_k, top_p, min_p }: Truncated) -> Self {
-        Self { top_k, top_p, min_p }
     }
 }
 
@@ -296,6 +287,41 @@ schedule = { rate = 1e-3 }
     }
 
     #[test]
+    fn everything_that_is_documented_is_read() {
+        let algorithms = [
+            "estimator = 'grpo'\ncredit = 'outcome'\npolicy = 'reinforce'\nold = 'recompute'",
+            "estimator = 'dr-grpo'\naggregation = { constant = { tokens = 512 } }",
+            "estimator = 'rloo'\naggregation = 'token-mean'\nparts = 2\npasses = 2",
+            "estimator = 'batch'\naggregation = 'sequence-mean'\nmax_staleness = 4",
+            "estimator = 'plain'\npolicy = { ppo = { low = 0.2, high = 0.28, dual = 3.0 } }",
+            "credit = { turns = { discount = 0.9, total = true } }\nimportance_threshold = 2.0",
+            "kl = { coefficient = 0.1, estimator = 'k1', place = 'reward' }\nentropy = 0.01",
+            "kl = { coefficient = 0.1, estimator = 'k2', place = 'loss' }\npack_tokens = 4096",
+            "groups = { min_episodes = 3, no_variance = 'resample', over_long = 'mask', floor = 0.0 }",
+            "groups = { over_long = { penalise = { limit = 9, buffer = 3, penalty = 1.0 } } }",
+            "optimizer = { beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1 }",
+            "max_gradient_norm = 0.5",
+        ];
+        for algorithm in algorithms {
+            read(&format!("{FILE}{algorithm}\n"))
+                .unwrap_or_else(|error| panic!("{algorithm}: {error:#}"));
+        }
+        let schedule = "{ rate = 1e-3, warm_up = 5, decay = 'cosine', steps = 50, floor = 0.1 }";
+        read(&FILE.replace("{ rate = 1e-3 }", schedule)).unwrap();
+        let tables = "\
+[lora]\nrank = 8\nalpha = 16\ntargets = ['q_proj']\nseed = 1
+[warm_start]\nsteps = 2\nfrom = 'best-of'\nkeep = 2\nleast = 0.5
+[rows]\nmodel_role = 'policy'\nmax_prompt = 100\nmax_response = 50
+[sampling]\ntop_k = 5\ntop_p = 0.9\nmin_p = 0.1\nvalidation_temperature = 0.5
+[group]\nepisodes = 4\ngroups = 2\nactive = 6\n";
+        let config = read(&format!("{FILE}{tables}")).unwrap();
+        assert!(config.run().group.is_asynchronous());
+        let top = "validation_samples = 2\nfloor = 0.1\nattempts = 2\nkeep_files = '1M'\n\
+                   history = 'append-only'\nkeep_checkpoints = 2\nvalidate_every = 3\n";
+        read(&format!("{top}{FILE}")).unwrap();
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let cases = [
             (FILE.replace("steps", "step"), "did you mean `steps`"),
@@ -303,6 +329,7 @@ schedule = { rate = 1e-3 }
             (FILE.replace("rate = 1e-3", "rate = 0.0"), "rate"),
             (FILE.replace("[budget]", "[sampling]\ntemperature = 0.0\n[budget]"), "above 0"),
             (FILE.replace("[budget]", "[sampling]\nmax_tokens = 0\n[budget]"), "max_tokens"),
+            (FILE.replace("[budget]", "[sampling]\ntop_l = 1\n[budget]"), "did you mean `top_k`"),
             (FILE.replace("[budget]", "[group]\nepisodes = 0\n[budget]"), "group.episodes"),
             (FILE.replace("[budget]", "[lora]\nrank = 0\nalpha = 1\n[budget]"), "rank"),
         ];

@@ -63,8 +63,6 @@ pub(super) fn show(
     let validation = series(&lines, "validation/reward");
     let passes = series(&lines, "validation/pass");
     let value = |point: Option<&(u64, f64)>| point.map(|(_, value)| *value);
-    #[allow(clippy::cast_precision_loss)]
-    let seconds = |milliseconds: u64| milliseconds as f64 / 1e3;
     let report = Report {
         run: told.run,
         end,
@@ -75,8 +73,8 @@ pub(super) fn show(
         pass_after: value(passes.last()),
         validation,
         training: series(&lines, "train/reward"),
-        wall_s: seconds(spent.wall_ms),
-        cpu_core_hours: seconds(spent.cpu_ms) / 3600.0,
+        wall_s: spent.wall().as_secs_f64(),
+        cpu_core_hours: spent.cpu().as_secs_f64() / 3600.0,
         episodes: spent.episodes,
         turns: spent.turns,
         tokens_sampled: spent.sampled_tokens,

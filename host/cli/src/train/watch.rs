@@ -14,6 +14,18 @@ use crate::output::Output;
 /// Between two lines where there is no terminal.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// What a step's line shows of its metrics: label, name, decimals.
+const NUMBERS: [(&str, &str, usize); 8] = [
+    ("kl", "policy/kl-reference", 4),
+    ("drift", "policy/kl-old", 4),
+    ("entropy", "policy/entropy", 3),
+    ("clipped", "policy/clip-fraction", 3),
+    ("gradient", "gradient/norm", 3),
+    ("sampled/s", "speed/sampled-per-s", 0),
+    ("trained/s", "speed/trained-per-s", 0),
+    ("episodes/s", "speed/episodes-per-s", 1),
+];
+
 /// A line of numbers that changes in place on a terminal; elsewhere a line now and then.
 pub(super) struct Watch {
     bar: Option<ProgressBar>,
@@ -91,36 +103,25 @@ impl Watch {
             Some(steps) => format!("step {step}/{steps}"),
             None => format!("step {step}"),
         };
-        let mut add = |label: &str, name: &str, digits: usize| {
-            if let Some(value) = metrics.get(name) {
-                line.push_str(&format!("  {label} {value:.digits$}"));
-            }
+        let number = |label: &str, name: &str, digits: usize| {
+            let value = metrics.get(name);
+            value.map_or_else(String::new, |value| format!("  {label} {value:.digits$}"))
         };
-        add("reward", "train/reward", 3);
+        line += &number("reward", "train/reward", 3);
         if let Some(validation) = self.validation {
-            line.push_str(&format!(" (validation {validation:.3})"));
+            line += &format!(" (validation {validation:.3})");
         }
-        let mut add = |label: &str, name: &str, digits: usize| {
-            if let Some(value) = metrics.get(name) {
-                line.push_str(&format!("  {label} {value:.digits$}"));
-            }
-        };
-        add("kl", "policy/kl-reference", 4);
-        add("drift", "policy/kl-old", 4);
-        add("entropy", "policy/entropy", 3);
-        add("clipped", "policy/clip-fraction", 3);
-        add("gradient", "gradient/norm", 3);
-        add("sampled/s", "speed/sampled-per-s", 0);
-        add("trained/s", "speed/trained-per-s", 0);
-        add("episodes/s", "speed/episodes-per-s", 1);
+        for (label, name, digits) in NUMBERS {
+            line += &number(label, name, digits);
+        }
         for (name, value) in metrics {
             if let Some(kind) = name.strip_prefix("ended/").filter(|kind| *kind != "completed") {
-                line.push_str(&format!("  {kind} {value:.0}"));
+                line += &format!("  {kind} {value:.0}");
             }
         }
         if let Some(left) = self.left(step) {
             let left = humantime::format_duration(Duration::from_secs(left.as_secs()));
-            line.push_str(&format!("  {left} left"));
+            line += &format!("  {left} left");
         }
         line
     }
