@@ -6,14 +6,16 @@
     reason = "a test may panic, in its helpers too"
 )]
 
+mod support;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use fulgurite_policy::{
-    CallKey, Chunk, EngineOptions, LocalModel, LocalPolicy, Policy, PolicyError, PolicyReply,
-    Prompt, ReplyRequest, Sampling, Tokenizer, Weights,
+    Chunk, EngineOptions, LocalModel, LocalPolicy, Policy, PolicyError, PolicyReply, Prompt,
+    ReplyRequest, Sampling, Tokenizer, Weights,
 };
 use fulgurite_trace::FinishReason;
 use tokio::sync::mpsc;
@@ -38,19 +40,8 @@ fn policy(engine: EngineOptions) -> LocalPolicy {
 }
 
 fn request(prompt: &[u32], maximum: u32, temperature: f32, seed: u64) -> ReplyRequest {
-    ReplyRequest {
-        key: CallKey {
-            task: "t".to_owned(),
-            harness: "h".to_owned(),
-            agent: String::new(),
-            tool_format: "text",
-            conversation: 0,
-            turn: 0,
-        },
-        prompt: Prompt::Tokens(Arc::from(prompt)),
-        tools: Arc::from([]),
-        sampling: Sampling { max_tokens: maximum, temperature, seed, ..Default::default() },
-    }
+    let sampling = Sampling { max_tokens: maximum, temperature, seed, ..Default::default() };
+    support::request(prompt, sampling)
 }
 
 fn response(reply: &PolicyReply) -> &[u32] {

@@ -1,4 +1,6 @@
-//! A small random model behind an engine.
+//! A small random model behind an engine, and how a policy is asked.
+// Every test file uses a part.
+#![allow(dead_code)]
 
 use std::{path::Path, sync::Arc};
 

@@ -77,7 +77,7 @@ impl Scheduler {
         context: usize,
         slots: usize,
     ) -> Result<Self, fulgurite_model::Error> {
-        let memory = KvSlots::new(model.config(), slots, context)?;
+        let memory = KvSlots::of(model, slots, context)?;
         let statistics = EngineStatistics {
             slots,
             context,
