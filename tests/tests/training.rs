@@ -9,6 +9,10 @@ use std::{
 };
 
 use fulgurite_tests::{Project, component, root};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 /// A training on the example's tasks; `more` and the keys in it come last.
@@ -173,6 +177,28 @@ fn killed_at_any_instant_it_makes_the_same_weights() {
             .collect()
     };
     assert_eq!(steps(&killed), steps(&whole));
+}
+
+#[test]
+fn stopped_by_its_user_it_says_how_to_go_on_and_does() {
+    let project = training(&REPEATS.replace("steps = 8", "steps = 300"));
+    let mut process = project.process(&["train"]);
+    let mut child = process.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = project.path("out/checkpoints/step-00000001");
+    while !begun.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("fulgurite train --resume"), "{told}");
+    let config = fs::read_to_string(project.path("train.toml")).unwrap();
+    project.write("train.toml", config.replace("steps = 300", "steps = 8"));
+    let resumed = project.fulgurite(&["train", "--json", "--resume"]).assert().success();
+    let resumed: Value = serde_json::from_slice(&resumed.get_output().stdout).unwrap();
+    assert!(resumed["steps"].as_u64().unwrap() >= 8, "{resumed}");
 }
 
 #[test]
