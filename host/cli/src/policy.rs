@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use fulgurite_policy::{
-    ApiKey, EngineOptions, Interrupted, OpenAiOptions, OpenContext, Oracle, Policy, PolicyError,
-    PolicySpec,
+    ApiKey, EngineOptions, Interrupted, NumberType, OpenAiOptions, OpenContext, Oracle, Placement,
+    Policy, PolicyError, PolicySpec,
 };
 use fulgurite_trace::Task;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -44,6 +44,10 @@ pub(crate) struct LocalOptions {
     pub(crate) thinking: Option<bool>,
     /// A folder with an adapter in PEFT's layout.
     pub(crate) adapter: Option<PathBuf>,
+    /// Where the model is computed.
+    pub(crate) device: Option<Device>,
+    /// In which form weights, keys and values are held on a graphics card.
+    numbers: Option<NumberOption>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -53,7 +57,43 @@ enum InterruptedOption {
     Resample,
 }
 
+/// `cpu`, `cuda` or `cuda:NUMBER`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Device(Placement);
+
+impl TryFrom<String> for Device {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = match text.split_once(':') {
+            Some(("cuda", number)) => number.parse().ok(),
+            None if text == "cuda" => Some(0),
+            None if text == "cpu" => return Ok(Self(Placement::Cpu)),
+            _ => None,
+        };
+        let placement = number.map(Placement::Cuda);
+        Ok(Self(placement.ok_or(format!("`{text}` is no device; known are cpu, cuda, cuda:1, …"))?))
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum NumberOption {
+    F32,
+    Bf16,
+}
+
 impl LocalOptions {
+    /// Where the model is computed, and how its weights are held there.
+    pub(crate) fn placement(&self) -> (Placement, NumberType) {
+        let numbers = match self.numbers {
+            None | Some(NumberOption::F32) => NumberType::F32,
+            Some(NumberOption::Bf16) => NumberType::Bf16,
+        };
+        (self.device.map_or(Placement::Cpu, |device| device.0), numbers)
+    }
+
     /// How the engine is to work.
     pub(crate) fn engine(self) -> EngineOptions {
         let default = EngineOptions::default();
@@ -115,6 +155,7 @@ pub(crate) async fn open(
             let options = read::<LocalOptions>(options)?;
             context.thinking = options.thinking;
             context.adapter.clone_from(&options.adapter);
+            context.placement = options.placement();
             context.engine = options.engine();
         }
         _ => {
@@ -172,4 +213,26 @@ fn openai(options: OpenAiFields) -> Result<OpenAiOptions> {
         extra,
         ..default
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_read_or_refused() {
+        let placed = |device: &str| {
+            let options = json!({ "device": device, "numbers": "bf16" });
+            read::<LocalOptions>(options.as_object().unwrap()).map(|options| options.placement())
+        };
+        assert_eq!(placed("cpu").unwrap().0, Placement::Cpu);
+        assert_eq!(placed("cuda").unwrap(), (Placement::Cuda(0), NumberType::Bf16));
+        assert_eq!(placed("cuda:2").unwrap().0, Placement::Cuda(2));
+        for wrong in ["cuda:", "cuda:x", "gpu", "cpu:0"] {
+            let error = placed(wrong).unwrap_err().to_string();
+            assert!(error.contains("known are"), "{wrong}: {error}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ pub use engine::{
     BrokenWeights, EngineError, EngineOptions, EngineStatistics, Interrupted, Paused,
 };
 pub use fixed::{Constant, FixedReply, Gate};
-pub use fulgurite_model::{ModelError, Weights};
+pub use fulgurite_model::{ModelError, NumberType, Placement, Weights};
 pub use hub::{HubError, HubModel, HubOptions};
 pub use local::{LocalModel, LocalPolicy};
 pub use open::{OpenContext, OpenError, open, open_model};

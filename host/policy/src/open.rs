@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use fulgurite_model::{NumberType, Placement};
+
 use crate::{
     Constant, EngineError, EngineOptions, HubError, HubOptions, LocalModel, LocalPolicy,
     ModelError, OpenAi, OpenAiOptions, Oracle, Policy, PolicyError, PolicySpec, Script,
@@ -21,6 +23,8 @@ pub struct OpenContext {
     pub thinking: Option<bool>,
     /// A folder with an adapter in PEFT's layout, for models that are run on this machine.
     pub adapter: Option<PathBuf>,
+    /// Where models are computed, and how their weights are held there.
+    pub placement: (Placement, NumberType),
     /// Where models of the hub come from; absent: what the environment says.
     pub hub: Option<HubOptions>,
 }
@@ -43,6 +47,12 @@ pub enum OpenError {
     /// A model file that cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A device that cannot be used.
+    #[error(
+        "the model cannot be computed on the device: {0}\n  mend: leave `device` out to use the CPU; \
+         graphics cards need a build with `--features cuda`"
+    )]
+    Device(String),
     /// A model of the hub that cannot be had.
     #[error(transparent)]
     Hub(#[from] HubError),
@@ -54,10 +64,16 @@ pub enum OpenError {
 /// Opens the policy that a specification names. Reads files (a model may take seconds), so
 /// asynchronous callers do this on a blocking thread.
 pub fn open(spec: &PolicySpec, context: OpenContext) -> Result<Arc<dyn Policy>, OpenError> {
-    if let Some(mut model) = open_model(spec, Weights::default(), context.hub)? {
+    let (placement, numbers) = context.placement;
+    let is_placed = placement != Placement::Cpu;
+    // Adapters stand beside the weights that they were trained beside, and devices know no other.
+    let is_plain = context.adapter.is_some() || is_placed;
+    let weights = if is_plain { Weights::Plain } else { Weights::default() };
+    if let Some(mut model) = open_model(spec, weights, context.hub)? {
         if let Some(folder) = &context.adapter {
             model.add_adapter(folder)?;
         }
+        model.place(placement, numbers)?;
         let model = model.with_thinking(context.thinking);
         return Ok(Arc::new(LocalPolicy::new(model, context.engine)?));
     }

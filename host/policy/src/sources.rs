@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use fulgurite_model::{Architecture, Model, ModelConfig, Rope};
+use fulgurite_model::{Architecture, Model, ModelConfig, NumberType, Placement, Rope};
 use fulgurite_trace::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -35,6 +35,15 @@ impl LocalModel {
         self.model.load_peft(folder)?;
         self.name = format!("{}+{}", self.name, adapter_digest(folder)?.short());
         Ok(())
+    }
+
+    /// Brings the model to where it shall be computed; an adapter is merged before.
+    pub fn place(&mut self, placement: Placement, numbers: NumberType) -> Result<(), OpenError> {
+        let device = |error: fulgurite_model::Error| OpenError::Device(error.to_string());
+        if placement != Placement::Cpu && self.model.lora().is_some() {
+            self.model.merge_lora().map_err(device)?;
+        }
+        self.model.place(placement, numbers).map_err(device)
     }
 
     /// With the switch for thinking that some chat templates have; as the template has it where

@@ -113,6 +113,11 @@ impl fmt::Display for HubModel {
 }
 
 impl HubModel {
+    /// `ORGANISATION/NAME`, without the revision.
+    pub fn repository(&self) -> String {
+        format!("{}/{}", self.organisation, self.name)
+    }
+
     /// The folder with the model's files, fetched where they are not there yet. May take as long
     /// as the files are large; not for the threads of an asynchronous runtime.
     pub fn fetch(&self, options: &HubOptions) -> Result<PathBuf, HubError> {
