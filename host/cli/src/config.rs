@@ -14,7 +14,7 @@ use fulgurite_trace::Truncation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{args, nearest};
+use crate::{args, nearest, relative};
 
 /// The default name of the configuration file.
 const FILE: &str = "fulgurite.toml";
@@ -70,6 +70,13 @@ pub(crate) struct RewardConfig {
     pub(crate) config: Map<String, Value>,
 }
 
+impl RewardConfig {
+    /// As a file in this folder names it.
+    pub(crate) fn beside(self, folder: &Path) -> Self {
+        Self { plugin: relative::component(folder, &self.plugin), ..self }
+    }
+}
+
 const fn one() -> f64 {
     1.0
 }
@@ -113,7 +120,7 @@ impl Settings {
             None if flags.harness.is_some() && flags.harness != file.harness => Map::new(),
             None => file.harness_config,
         };
-        let mut policy_options = file.policy_options;
+        let mut policy_options = relative::policy_options(&folder, file.policy_options);
         for text in &flags.policy_options {
             let (name, value) = policy_option(text)?;
             policy_options.insert(name, value);
@@ -123,13 +130,18 @@ impl Settings {
         for text in &flags.reward_configs {
             configure(&mut rewards, text)?;
         }
+        if flags.rewards.is_empty() {
+            rewards = rewards.into_iter().map(|reward| reward.beside(&folder)).collect();
+        }
+        let harness = file.harness.map(|name| relative::component(&folder, &name));
+        let policy = file.policy.map(|policy| relative::policy(&folder, &policy));
         let settings = Self {
-            harness: required(flags.harness.clone().or(file.harness), "harness")?,
+            harness: required(flags.harness.clone().or(harness), "harness")?,
             harness_config,
             rewards,
             tasks: required(flags.tasks.clone().or(file.tasks.map(from_file)), "tasks")?,
             skip_bad: flags.skip_bad || file.skip_bad.unwrap_or_default(),
-            policy: required(flags.policy.clone().or(file.policy), "policy")?,
+            policy: required(flags.policy.clone().or(policy), "policy")?,
             policy_options,
             samples: flags.samples.or(file.samples).unwrap_or(1),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(64),

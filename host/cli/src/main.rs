@@ -17,6 +17,7 @@ mod nearest;
 mod output;
 mod place;
 mod policy;
+mod relative;
 mod run;
 mod schema;
 mod scratch;
