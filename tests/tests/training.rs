@@ -107,6 +107,13 @@ fn a_policy_gets_better_and_runs_can_use_it() {
     let mean = run["mean_reward"].as_f64().unwrap();
     assert!((mean - number("validation_after")).abs() < 1e-6, "{mean}: {report}");
 
+    // The validations are runs that can be compared.
+    let runs = [&report["validation_runs"][0], &report["validation_runs"][1]];
+    let [before, after] = runs.map(|run| run.as_str().unwrap());
+    let compared = project.fulgurite(&["compare", before, after, "--json"]).assert().success();
+    let compared: Value = serde_json::from_slice(&compared.get_output().stdout).unwrap();
+    assert_eq!(compared["tasks"], 25, "{compared}");
+
     // Its episodes are runs like others.
     let id = report["run"].as_str().unwrap();
     let listed = project.fulgurite(&["trace", "list", id, "--json"]).assert().success();
@@ -252,6 +259,52 @@ groups = { no_variance = 'keep' }";
     let plain = fs::read_to_string(run(&[])).unwrap();
     let adapted = fs::read_to_string(run(&["--policy-option", &option])).unwrap();
     assert_ne!(plain, adapted);
+}
+
+#[test]
+fn an_adapter_for_a_gguf_file_does_in_a_run_what_it_did_in_training() {
+    let adapts = "\
+[lora]
+rank = 4
+alpha = 8
+[group]
+groups = 8
+[warm_start]
+steps = 4
+from = 'references'
+rate = 1e-2
+[budget]
+steps = 4
+[algorithm]
+schedule = { rate = 1e-3 }";
+    let project = training(adapts);
+    let model = root().join("host/model/tests/golden/tiny-llama.gguf");
+    let policy = format!("gguf:{}", model.display());
+    let config = fs::read_to_string(project.path("train.toml")).unwrap();
+    project.write("train.toml", config.replace("tiny:tiny.toml", &policy));
+    let report = report(&project, &[]);
+    let option = format!("adapter={}", project.path("out/adapter").display());
+    project
+        .fulgurite(&["run", "--quiet", "--temperature", "0", "--max-tokens", "5"])
+        .args(["--policy", &policy, "--policy-option", &option, "--tasks", "validation.jsonl"])
+        .arg("--harness")
+        .arg(component("apprentice"))
+        .arg("--reward")
+        .arg(component("machine-tests"))
+        .assert()
+        .success();
+    let replies = |run: &str| -> Vec<Value> {
+        let export = ["trace", "export", run, "--output", "run.jsonl"];
+        project.fulgurite(&export).assert().success();
+        let records = lines(&project.path("run.jsonl"));
+        fs::remove_file(project.path("run.jsonl")).unwrap();
+        let turns = records.into_iter().filter(|record| record["record"] == "turn");
+        turns.map(|turn| turn["reply"].clone()).collect()
+    };
+    let runs = [&report["validation_runs"][0], &report["validation_runs"][1]];
+    let [before, after] = runs.map(|run| replies(run.as_str().unwrap()));
+    assert_ne!(before, after, "the adapter does nothing");
+    assert_eq!(replies("last"), after);
 }
 
 #[test]

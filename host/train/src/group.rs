@@ -13,6 +13,7 @@ use fulgurite_trace::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    advantage::Credit,
     failure::{Treatment, treatment},
     over_long::OverLong,
 };
@@ -51,6 +52,26 @@ impl Grade {
         }
         let turns = turns.into_iter().map(|(turn, value)| TurnValue { turn, value }).collect();
         Some(Self { total, turns })
+    }
+
+    /// An episode that failed through the policy's own doing earns so much at most, and what its
+    /// turns had earned before is forfeited.
+    fn cap(&mut self, most: f64) {
+        self.total = self.total.min(most);
+        if let Some(last) = self.turns.last() {
+            let earned: f64 = self.turns.iter().map(|value| value.value).sum();
+            self.turns = vec![TurnValue { turn: last.turn, value: earned.min(most) }];
+        }
+    }
+
+    /// Takes a penalty off the total, and off the last turn where the total is not credited.
+    fn pay(&mut self, penalty: f64, credit: Credit) {
+        self.total -= penalty;
+        if matches!(credit, Credit::Turns { total: false, .. })
+            && let Some(last) = self.turns.last_mut()
+        {
+            last.value -= penalty;
+        }
     }
 }
 
@@ -176,19 +197,20 @@ pub struct Selection {
     pub resample: Vec<u32>,
 }
 
-/// Chooses what takes part: what `admit` does not refuse, and what has values of turns when those
-/// are needed.
+/// Chooses what takes part: what `admit` does not refuse, and what has values of turns when `credit`
+/// needs those.
 pub fn select(
     groups: Vec<Group>,
     settings: &GroupSettings,
-    needs_turn_values: bool,
+    credit: Credit,
     admit: &dyn Fn(&EpisodeSamples) -> Result<(), DropReason>,
 ) -> Selection {
     let mut selection = Selection::default();
+    let needs_turn_values = matches!(credit, Credit::Turns { .. });
     for Group { task, episodes } in groups {
         let mut group = Vec::with_capacity(episodes.len());
         for episode in episodes {
-            let chosen = choose(episode, settings).and_then(|chosen| {
+            let chosen = choose(episode, settings, credit).and_then(|chosen| {
                 if needs_turn_values && chosen.grade.turns.is_empty() {
                     return Err(DropReason::NoTurnValues);
                 }
@@ -214,7 +236,11 @@ pub fn select(
     selection
 }
 
-fn choose(episode: GroupEpisode, settings: &GroupSettings) -> Result<Chosen, DropReason> {
+fn choose(
+    episode: GroupEpisode,
+    settings: &GroupSettings,
+    credit: Credit,
+) -> Result<Chosen, DropReason> {
     let GroupEpisode { samples, kind, grade } = episode;
     let spoke = samples.sampled_tokens > 0;
     let attempt = samples.episode.attempt;
@@ -231,9 +257,10 @@ fn choose(episode: GroupEpisode, settings: &GroupSettings) -> Result<Chosen, Dro
         return Err(DropReason::RewardNotFinite);
     }
     if let Some(floor) = floor {
-        grade.total = grade.total.min(floor);
+        grade.cap(floor);
     }
-    let masked = settings.over_long.apply(&samples, kind, &mut grade);
+    grade.pay(settings.over_long.penalty(&samples), credit);
+    let masked = settings.over_long.masks(&samples, kind);
     Ok(Chosen { samples, grade, masked })
 }
 
@@ -262,6 +289,7 @@ mod tests {
     use fulgurite_trace::{EpisodeRef, samples::Skipped};
 
     use super::*;
+    use crate::advantage::returns;
 
     fn episode(sample: u32, kind: FailureKind, total: Option<f64>) -> GroupEpisode {
         let samples = EpisodeSamples {
@@ -276,7 +304,7 @@ mod tests {
     }
 
     fn chosen(episodes: Vec<GroupEpisode>, settings: &GroupSettings) -> Selection {
-        select(vec![Group { task: 7, episodes }], settings, false, &|_| Ok(()))
+        select(vec![Group { task: 7, episodes }], settings, Credit::Outcome, &|_| Ok(()))
     }
 
     const DONE: FailureKind = FailureKind::Completed;
@@ -359,10 +387,36 @@ mod tests {
         for (episode, value) in episodes.iter_mut().zip([0.0, 1.0]) {
             episode.grade.as_mut().unwrap().turns.push(TurnValue { turn: 0, value });
         }
-        let selected = |with_turns| {
+        let selected = |credit| {
             let groups = vec![Group { task: 7, episodes: episodes.clone() }];
-            select(groups, &GroupSettings::default(), with_turns, &|_| Ok(())).groups.len()
+            select(groups, &GroupSettings::default(), credit, &|_| Ok(())).groups.len()
         };
-        assert_eq!((selected(false), selected(true)), (0, 1));
+        let turns = Credit::Turns { discount: 1.0, total: true };
+        assert_eq!((selected(Credit::Outcome), selected(turns)), (0, 1));
+    }
+
+    #[test]
+    fn floor_and_penalty_reach_what_turns_earned() {
+        let failed = || {
+            let mut failed = episode(0, FailureKind::OutOfFuel, Some(1.0));
+            let values = [(0, 0.5), (2, 0.75)].map(|(turn, value)| TurnValue { turn, value });
+            failed.grade.as_mut().unwrap().turns.extend(values);
+            failed
+        };
+        let earned = |settings: GroupSettings, credit| {
+            let chosen = choose(failed(), &settings, credit).unwrap().grade;
+            let returns = returns(credit, chosen.total, &chosen.turns, &[0, 1, 2]).unwrap();
+            (chosen.total, returns)
+        };
+        let floor = GroupSettings { floor: Some(0.25), ..GroupSettings::default() };
+        let alone = Credit::Turns { discount: 1.0, total: false };
+        assert_eq!(earned(floor, alone), (0.25, vec![0.25; 3]));
+        assert_eq!(earned(floor, Credit::Outcome), (0.25, vec![0.25]));
+        let over_long = OverLong::Penalise { limit: 4, buffer: 2, penalty: 1.0 };
+        let penalised = GroupSettings { over_long, ..GroupSettings::default() };
+        assert_eq!(earned(penalised, alone), (0.0, vec![0.25, -0.25, -0.25]));
+        // Paid once, by the total that the last turn earns.
+        let both = Credit::Turns { discount: 1.0, total: true };
+        assert_eq!(earned(penalised, both), (0.0, vec![1.25, 0.75, 0.75]));
     }
 }

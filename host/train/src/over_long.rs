@@ -6,7 +6,7 @@
 use fulgurite_trace::{EpisodeSamples, FailureKind};
 use serde::{Deserialize, Serialize};
 
-use crate::{advantage::as_f64, group::Grade};
+use crate::advantage::as_f64;
 
 /// What becomes of over-long episodes: those with a reply cut off by its length, those that ended
 /// for the context length or the budget, and those with a row beyond the limit of the response.
@@ -39,19 +39,17 @@ pub fn is_over_long(samples: &EpisodeSamples, kind: FailureKind) -> bool {
 }
 
 impl OverLong {
-    /// Applies the setting to a grade. Answers whether the tokens are to be left out.
-    pub(crate) fn apply(
-        self,
-        samples: &EpisodeSamples,
-        kind: FailureKind,
-        grade: &mut Grade,
-    ) -> bool {
+    /// Whether the tokens of an episode are to be left out.
+    pub(crate) fn masks(self, samples: &EpisodeSamples, kind: FailureKind) -> bool {
+        self == Self::Mask && is_over_long(samples, kind)
+    }
+
+    /// What an episode has to pay.
+    pub(crate) fn penalty(self, samples: &EpisodeSamples) -> f64 {
         match self {
-            Self::Grade => false,
-            Self::Mask => is_over_long(samples, kind),
+            Self::Grade | Self::Mask => 0.0,
             Self::Penalise { limit, buffer, penalty } => {
-                grade.total -= penalty * share(samples.sampled_tokens, limit, buffer);
-                false
+                penalty * share(samples.sampled_tokens, limit, buffer)
             }
         }
     }
@@ -117,6 +115,8 @@ impl LengthByReward {
 
 #[cfg(test)]
 mod tests {
+    use fulgurite_trace::{EpisodeRef, Sample, samples::Skipped};
+
     use super::*;
 
     #[test]
@@ -126,6 +126,38 @@ mod tests {
         assert_eq!(due, [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]);
         assert_eq!([share(9, 10, 0), share(10, 10, 0), share(11, 10, 0)], [0.0, 0.0, 1.0]);
         assert_eq!([share(0, 2, 9), share(1, 2, 9)], [0.0, 1.0 / 9.0]);
+    }
+
+    #[test]
+    fn over_long_is_what_a_limit_ended() {
+        let episode = EpisodeRef::first(0, 0);
+        let row = |cut| Sample {
+            episode,
+            conversation: 0,
+            segment: 0,
+            prompt: vec![1],
+            response: vec![2],
+            stretches: Vec::new(),
+            log_probabilities: None,
+            untruncated: None,
+            temperature: 1.0,
+            cut,
+        };
+        let samples = |stopped_by_length, cut| EpisodeSamples {
+            episode,
+            samples: vec![row(cut)],
+            skipped: Skipped::default(),
+            sampled_tokens: 4,
+            stopped_by_length,
+        };
+        let whole = samples(false, false);
+        assert!(!is_over_long(&whole, FailureKind::Completed));
+        assert!(is_over_long(&whole, FailureKind::ContextLength));
+        assert!(is_over_long(&whole, FailureKind::Budget));
+        assert!(is_over_long(&samples(true, false), FailureKind::Completed));
+        assert!(is_over_long(&samples(false, true), FailureKind::Completed));
+        assert!(OverLong::Mask.masks(&whole, FailureKind::Budget));
+        assert!(!OverLong::Grade.masks(&whole, FailureKind::Budget));
     }
 
     #[test]

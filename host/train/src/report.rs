@@ -1,5 +1,7 @@
 //! The metrics of a step. Names are `subject/what`.
 
+use fulgurite_trace::samples::Skipped;
+
 use crate::{
     advantage::as_f64,
     group::{Chosen, Drops},
@@ -68,6 +70,13 @@ pub(crate) fn of_episodes(groups: &[Vec<Chosen>], drops: &Drops, version: u64) -
     put(&mut metrics, "tokens/cut", as_f64(count_of(cut)));
     let long = chosen().map(|chosen| chosen.samples.skipped.long_prompts).sum::<u32>();
     put(&mut metrics, "rows/long-prompts", f64::from(long));
+    // What the trace cannot say about tokens is missing in the rows; none of it goes unnoticed.
+    let skipped = |of: fn(&Skipped) -> u32| -> f64 {
+        chosen().map(|chosen| f64::from(of(&chosen.samples.skipped))).sum()
+    };
+    put(&mut metrics, "rows/untrained", skipped(|skipped| skipped.untrained_rows));
+    put(&mut metrics, "turns/without-tokens", skipped(|skipped| skipped.turns_without_tokens));
+    put(&mut metrics, "turns/broken", skipped(|skipped| skipped.broken_turns));
     of_drops(&mut metrics, drops);
     metrics
 }
@@ -77,8 +86,8 @@ pub(crate) fn of_advantages(metrics: &mut Metrics, advantages: &[Vec<f64>]) {
     spread(metrics, "advantage", &advantages.concat());
 }
 
-/// Loss, policy and gradients. `ratios` says whether there was an old policy to compare with.
-pub(crate) fn of_updates(metrics: &mut Metrics, totals: &Totals, rate: f64, ratios: bool) {
+/// Loss and gradients.
+pub(crate) fn of_updates(metrics: &mut Metrics, totals: &Totals, rate: f64) {
     put(metrics, "optimizer/learning-rate", rate);
     put(metrics, "optimizer/updates", as_f64(count_of(totals.updates)));
     let sums = &totals.sums;
@@ -93,18 +102,27 @@ pub(crate) fn of_updates(metrics: &mut Metrics, totals: &Totals, rate: f64, rati
     put(metrics, "gradient/clipped", as_f64(count_of(totals.clipped)) / updates);
     put(metrics, "policy/entropy", sums.entropy / sums.tokens);
     put(metrics, "policy/log-probability", sums.log_probability / sums.tokens);
-    if ratios {
-        let clipped = sums.clipped_low + sums.clipped_high + sums.clipped_dual;
-        put(metrics, "loss/kl", sums.kl_loss / updates);
-        put(metrics, "policy/clip-fraction", clipped / sums.tokens);
-        put(metrics, "policy/clip-fraction-low", sums.clipped_low / sums.tokens);
-        put(metrics, "policy/clip-fraction-high", sums.clipped_high / sums.tokens);
-        put(metrics, "policy/clip-fraction-dual", sums.clipped_dual / sums.tokens);
-        put(metrics, "policy/ratio", sums.ratio / sums.tokens);
-        put(metrics, "policy/ratio-max", sums.ratio_max);
-        put(metrics, "policy/kl-old", sums.drift / sums.tokens);
+}
+
+/// How the policy stands to the old one that its episodes are from, and to the reference where
+/// there is one.
+pub(crate) fn of_policy(metrics: &mut Metrics, totals: &Totals, has_reference: bool) {
+    let sums = &totals.sums;
+    if totals.updates == 0 || sums.tokens == 0.0 {
+        return;
+    }
+    let clipped = sums.clipped_low + sums.clipped_high + sums.clipped_dual;
+    put(metrics, "policy/clip-fraction", clipped / sums.tokens);
+    put(metrics, "policy/clip-fraction-low", sums.clipped_low / sums.tokens);
+    put(metrics, "policy/clip-fraction-high", sums.clipped_high / sums.tokens);
+    put(metrics, "policy/clip-fraction-dual", sums.clipped_dual / sums.tokens);
+    put(metrics, "policy/ratio", sums.ratio / sums.tokens);
+    put(metrics, "policy/ratio-max", sums.ratio_max);
+    put(metrics, "policy/kl-old", sums.drift / sums.tokens);
+    put(metrics, "policy/correction", sums.correction / sums.tokens);
+    if has_reference {
+        put(metrics, "loss/kl", sums.kl_loss / as_f64(count_of(totals.updates)));
         put(metrics, "policy/kl-reference", sums.reference_kl / sums.tokens);
-        put(metrics, "policy/correction", sums.correction / sums.tokens);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     kl::{KlPenalty, KlPlace},
     loss::{Objective, PolicyLoss},
     optimizer::AdamWSettings,
+    over_long::OverLong,
     schedule::Schedule,
 };
 
@@ -150,8 +151,10 @@ impl TrainSettings {
         if self.importance_threshold.is_some_and(|most| !positive(most)) {
             return Some("the importance threshold must be above 0".to_owned());
         }
-        if self.max_gradient_norm.is_some_and(|most| !positive(most)) {
-            return Some("the largest gradient norm must be above 0".to_owned());
+        if self.max_gradient_norm.is_some_and(|most| most.is_nan() || most <= 0.0) {
+            return Some(
+                "the largest gradient norm must be above 0 (`inf` does not clip)".to_owned(),
+            );
         }
         if !self.entropy.is_finite() {
             return Some("the entropy coefficient must be a number".to_owned());
@@ -160,12 +163,24 @@ impl TrainSettings {
             return Some("the constant denominator must be at least 1 token".to_owned());
         }
         let AdamWSettings { beta1, beta2, epsilon, weight_decay } = self.optimizer;
-        if !(share(beta1) && share(beta2) && positive(epsilon) && weight_decay >= 0.0) {
+        if !(share(beta1) && share(beta2) && positive(epsilon))
+            || !(weight_decay.is_finite() && weight_decay >= 0.0)
+        {
             return Some(
-                "AdamW needs beta1 and beta2 in [0, 1), epsilon above 0 and weight decay of at \
-                 least 0"
+                "AdamW needs beta1 and beta2 in [0, 1), epsilon above 0 and a finite weight decay \
+                 of at least 0"
                     .to_owned(),
             );
+        }
+        if self.groups.floor.is_some_and(|floor| !floor.is_finite()) {
+            return Some("the floor of groups must be a finite number".to_owned());
+        }
+        if let OverLong::Penalise { penalty, .. } = self.groups.over_long
+            && !(penalty.is_finite() && penalty >= 0.0)
+        {
+            return Some(format!(
+                "the penalty for over-long episodes is {penalty}; it must be finite and at least 0"
+            ));
         }
         if self.parts == 0 || self.passes == 0 || self.pack_tokens == 0 {
             return Some("parts, passes and pack tokens must be at least 1".to_owned());
@@ -180,5 +195,37 @@ impl TrainSettings {
             kl: kl.map(|kl| (kl.estimator, kl.coefficient)),
             entropy: self.entropy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_no_step_can_work_with_are_refused() {
+        type Change = fn(&mut TrainSettings);
+        let wrong: [(&str, Change); 8] = [
+            ("rate", |settings| settings.schedule.rate = f64::NAN),
+            ("weight decay", |settings| settings.optimizer.weight_decay = f64::INFINITY),
+            ("floor of groups", |settings| settings.groups.floor = Some(f64::NAN)),
+            ("penalty", |settings| {
+                settings.groups.over_long =
+                    OverLong::Penalise { limit: 9, buffer: 3, penalty: f64::NAN };
+            }),
+            ("norm", |settings| settings.max_gradient_norm = Some(f64::NAN)),
+            ("norm", |settings| settings.max_gradient_norm = Some(0.0)),
+            ("entropy", |settings| settings.entropy = f64::INFINITY),
+            ("at least 1", |settings| settings.passes = 0),
+        ];
+        for (part, change) in wrong {
+            let mut settings = TrainSettings::new(Schedule::constant(1e-3));
+            change(&mut settings);
+            let problem = settings.problem().unwrap_or_default();
+            assert!(problem.contains(part), "{part}: {problem}");
+        }
+        let mut unclipped = TrainSettings::new(Schedule::constant(1e-3));
+        unclipped.max_gradient_norm = Some(f64::INFINITY);
+        assert_eq!(unclipped.problem(), None);
     }
 }

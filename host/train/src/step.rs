@@ -14,13 +14,13 @@
 
 use std::path::PathBuf;
 
-use fulgurite_trace::{EpisodeRef, EpisodeSamples};
+use fulgurite_trace::{EpisodeRef, EpisodeSamples, FailureKind};
 
 use crate::{
-    advantage::{Credit, as_f64},
+    advantage::as_f64,
     batch::{self, Row},
     checkpoint::{Checkpoint, CheckpointError, State},
-    group::{Chosen, DropReason, Drops, Grade, Group, Selection, select},
+    group::{Chosen, DropReason, Drops, Grade, Group, GroupEpisode, Selection, select},
     inspect,
     learner::{Learner, LearnerError},
     loss::{Objective, PolicyLoss},
@@ -29,7 +29,7 @@ use crate::{
     order::TaskOrder,
     report,
     settings::TrainSettings,
-    update::Totals,
+    update::{Aim, Totals},
 };
 
 /// A step was not made.
@@ -165,9 +165,8 @@ impl Trainer {
             let age = age(samples, version);
             if staleness.is_some_and(|most| age > most) { Err(DropReason::Stale) } else { Ok(()) }
         };
-        let needs_turns = matches!(self.settings.credit, Credit::Turns { .. });
         let Selection { mut groups, drops, resample } =
-            select(groups, &self.settings.groups, needs_turns, &admit);
+            select(groups, &self.settings.groups, self.settings.credit, &admit);
         let mut rows = batch::rows(&groups);
         if self.settings.policy != PolicyLoss::Likelihood
             && let Some(row) = rows.iter().find(|row| row.sample.temperature <= 0.0)
@@ -180,20 +179,25 @@ impl Trainer {
         self.penalise(&mut groups, &rows);
         self.advantages(&groups, &mut rows, &mut metrics);
         let episodes: usize = groups.iter().map(Vec::len).sum();
-        let totals = self.learn(learner, &rows, episodes, self.settings.objective(), None)?;
-        report::of_updates(&mut metrics, &totals, self.rate(), true);
+        let aim =
+            Aim { objective: self.settings.objective(), temperature: None, rate: self.rate() };
+        let totals = self.learn(learner, &rows, episodes, aim)?;
+        report::of_updates(&mut metrics, &totals, aim.rate);
+        report::of_policy(&mut metrics, &totals, rows.iter().any(|row| row.reference.is_some()));
         Ok(self.finish(&rows, episodes, totals, drops, resample, metrics))
     }
 
     /// Trains on what is simply to be imitated: demonstrations, or the best of what was sampled
-    /// ([`best_of`]). Cross-entropy at temperature 1; no advantages, no reference.
+    /// ([`best_of`]). Cross-entropy at temperature 1; no advantages, no reference. `rate` is the
+    /// learning rate, in absence that of the schedule.
     pub fn imitate(
         &mut self,
         learner: &mut dyn Learner,
-        episodes: Vec<EpisodeSamples>,
+        examples: Examples,
+        rate: Option<f64>,
     ) -> Result<StepReport, StepError> {
         let vocabulary = learner.vocabulary();
-        let mut drops = Drops::new();
+        let Examples { episodes, mut drops } = examples;
         let mut chosen = Vec::with_capacity(episodes.len());
         for samples in episodes {
             match sound(&samples, vocabulary) {
@@ -213,10 +217,12 @@ impl Trainer {
         }
         let objective =
             Objective { policy: PolicyLoss::Likelihood, kl: None, entropy: self.settings.entropy };
-        let totals = self.learn(learner, &rows, episodes, objective, Some(1.0))?;
+        let rate = rate.unwrap_or_else(|| self.rate());
+        let aim = Aim { objective, temperature: Some(1.0), rate };
+        let totals = self.learn(learner, &rows, episodes, aim)?;
         let mut metrics = Metrics::new();
         report::of_drops(&mut metrics, &drops);
-        report::of_updates(&mut metrics, &totals, self.rate(), false);
+        report::of_updates(&mut metrics, &totals, rate);
         Ok(self.finish(&rows, episodes, totals, drops, Vec::new(), metrics))
     }
 
@@ -276,21 +282,38 @@ pub enum ResumeError {
     Step(#[from] StepError),
 }
 
+/// What is to be imitated.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Examples {
+    /// Rows of the episodes.
+    pub episodes: Vec<EpisodeSamples>,
+    /// Episodes that cannot be examples, by reason.
+    pub drops: Drops,
+}
+
 /// Of each group the rows of the `count` best graded episodes, those with at least `least`; the
-/// earlier of equals.
-pub fn best_of(groups: Vec<Group>, count: usize, least: f64) -> Vec<EpisodeSamples> {
-    let mut best = Vec::new();
+/// earlier of equals. What has no grade is counted among the drops.
+pub fn best_of(groups: Vec<Group>, count: usize, least: f64) -> Examples {
+    let mut examples = Examples::default();
     for group in groups {
-        let mut graded: Vec<(f64, EpisodeSamples)> = group
-            .episodes
-            .into_iter()
-            .filter_map(|episode| Some((episode.grade?.total, episode.samples)))
-            .filter(|(total, _)| *total >= least)
-            .collect();
+        let mut graded = Vec::with_capacity(group.episodes.len());
+        for GroupEpisode { samples, kind, grade } in group.episodes {
+            match grade {
+                Some(grade) if grade.total >= least => graded.push((grade.total, samples)),
+                Some(_) => {}
+                None => {
+                    let reason = match kind {
+                        FailureKind::Completed => DropReason::NoReward,
+                        kind => DropReason::Failed(kind),
+                    };
+                    crate::group::count(&mut examples.drops, reason, 1);
+                }
+            }
+        }
         graded.sort_by(|one, other| other.0.total_cmp(&one.0));
-        best.extend(graded.into_iter().take(count).map(|(_, samples)| samples));
+        examples.episodes.extend(graded.into_iter().take(count).map(|(_, samples)| samples));
     }
-    best
+    examples
 }
 
 /// Whether all rows fit together and the vocabulary.

@@ -21,6 +21,17 @@ pub(crate) struct Totals {
     pub(crate) clipped: u64,
 }
 
+/// What updates are made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Aim {
+    /// What is minimised.
+    pub(crate) objective: Objective,
+    /// The temperature of all rows; none: each row's own.
+    pub(crate) temperature: Option<f32>,
+    /// The learning rate.
+    pub(crate) rate: f64,
+}
+
 impl Trainer {
     /// Forward, backward and update, for each part of the episodes in each pass.
     pub(crate) fn learn(
@@ -28,8 +39,7 @@ impl Trainer {
         learner: &mut dyn Learner,
         rows: &[Row],
         episodes: usize,
-        objective: Objective,
-        temperature: Option<f32>,
+        aim: Aim,
     ) -> Result<Totals, StepError> {
         let mut totals = Totals::default();
         let parts = self.settings.parts.min(episodes.max(1));
@@ -37,7 +47,7 @@ impl Trainer {
             for part in 0..parts {
                 let from = episodes.saturating_mul(part) / parts;
                 let to = episodes.saturating_mul(part.saturating_add(1)) / parts;
-                let made = self.part(learner, rows, from..to, objective, temperature, &mut totals);
+                let made = self.part(learner, rows, from..to, aim, &mut totals);
                 let cleared = learner.clear_gradients();
                 made?;
                 cleared.map_err(StepError::Learner)?;
@@ -51,10 +61,10 @@ impl Trainer {
         learner: &mut dyn Learner,
         rows: &[Row],
         episodes: Range<usize>,
-        objective: Objective,
-        temperature: Option<f32>,
+        aim: Aim,
         totals: &mut Totals,
     ) -> Result<(), StepError> {
+        let Aim { objective, temperature, rate } = aim;
         let wanted = |row: &Row| row.trained && episodes.contains(&row.episode);
         let weights = self.weights(rows, &episodes, wanted);
         let packs = batch::packs(rows, self.settings.pack_tokens, temperature, wanted);
@@ -101,7 +111,7 @@ impl Trainer {
             return Err(self.stop(format!("the norm of the gradients is {norm}"), rows));
         }
         let scale = self.settings.max_gradient_norm.map_or(1.0, |most| clip(norm, most));
-        let mut update = self.optimizer.begin(self.settings.schedule.at(self.step), scale);
+        let mut update = self.optimizer.begin(rate, scale);
         self.version = self.version.saturating_add(1);
         learner
             .update(self.version, &mut |name, values, gradient, decays| {

@@ -81,7 +81,7 @@ fn the_best_of_what_was_sampled_can_be_imitated() {
     let mut trainer = Trainer::new(settings(), 0, folder.path().to_owned()).unwrap();
     for step in 0..STEPS {
         let best = best_of(groups(&table, 8, step, |_| 0.0), 1, 0.2);
-        trainer.imitate(&mut table, best).unwrap();
+        trainer.imitate(&mut table, best, None).unwrap();
     }
     let after = share_right(&groups(&table, 64, 999, |_| 0.0));
     assert!(after > 0.9, "{after}");

@@ -27,9 +27,8 @@ use fulgurite_train::{
     metrics::{self, Metrics, MetricsWriter},
     order::TaskOrder,
     run::{
-        Budget, Counts, End, Ended, Episodes, EpisodesError, Event, Gathering, GroupRequest, Hand,
-        Kept, Loop, Played, RunError, RunSettings, Save, Speaker, Spent, Validated, WarmSource,
-        WarmStart,
+        Budget, Counts, End, Ended, Episodes, EpisodesError, Event, Gathering, GroupRequest, Kept,
+        Loop, Played, RunError, RunSettings, Save, Speaker, Validated, WarmSource, WarmStart,
     },
     schedule::Schedule,
 };
@@ -98,6 +97,9 @@ struct Source {
     asked: Arc<Mutex<Vec<(u32, Speaker)>>>,
     /// Groups of this task take longer.
     slow: Option<u32>,
+    /// Groups of this task are never complete.
+    endless: Option<u32>,
+    gave_up: tokio::sync::Semaphore,
     /// All rewards are the same.
     flat: bool,
     fails: bool,
@@ -121,6 +123,10 @@ impl Episodes for Source {
         self.asked.lock().unwrap().push((request.task, speaker));
         if self.slow == Some(request.task) {
             tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        if self.endless == Some(request.task) {
+            let _ = self.gave_up.acquire().await;
+            return Err(EpisodesError::Stopped);
         }
         let mut episodes = Vec::new();
         for episode in request.episodes() {
@@ -153,6 +159,10 @@ impl Episodes for Source {
         let counts = Counts { episodes: 1, scored: 1, reward: share, ..Counts::default() };
         Ok(Some(Validated { counts, run: format!("validation-{step}") }))
     }
+
+    fn give_up(&self) {
+        self.gave_up.close();
+    }
 }
 
 /// A training, and what it leaves behind when its process dies.
@@ -164,6 +174,7 @@ struct Bench {
     played: Arc<Mutex<BTreeMap<EpisodeRef, u32>>>,
     asked: Arc<Mutex<Vec<(u32, Speaker)>>>,
     slow: Option<u32>,
+    endless: Option<u32>,
     flat: bool,
     fails: bool,
 }
@@ -181,6 +192,7 @@ impl Bench {
             played: Arc::default(),
             asked: Arc::default(),
             slow: None,
+            endless: None,
             flat: false,
             fails: false,
         }
@@ -200,13 +212,7 @@ impl Bench {
             None => (
                 Trainer::new(self.algorithm.clone(), 0, inspection).unwrap(),
                 TaskOrder::new(5, QUESTIONS),
-                Kept {
-                    run: "run".to_owned(),
-                    hand: Hand::new(self.settings.group.episodes),
-                    spent: Spent::default(),
-                    validated: None,
-                    lines: 0,
-                },
+                Kept::new("run".to_owned(), self.settings.group.episodes),
             ),
             Some(checkpoint) => {
                 table.load(&checkpoint.folder, checkpoint.state.version);
@@ -228,6 +234,8 @@ impl Bench {
             played: self.played.clone(),
             asked: self.asked.clone(),
             slow: self.slow,
+            endless: self.endless,
+            gave_up: tokio::sync::Semaphore::new(0),
             flat: self.flat,
             fails: self.fails,
         });
@@ -300,9 +308,12 @@ async fn it_learns_until_the_budget_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_ends_where_the_wanted_reward_is_reached_or_tokens_are_used_up() {
     let budget = Budget { steps: Some(1000), reward: Some(0.5), ..Budget::default() };
-    let ended = Bench::new(RunSettings { budget, ..settings(0) }).trains().await;
+    let bench = Bench::new(RunSettings { budget, ..settings(0) });
+    let ended = bench.trains().await;
     assert_eq!(ended.end, End::Reward);
     assert!(ended.step < 1000);
+    let again = bench.trains().await;
+    assert_eq!((again.end, again.step), (End::Reward, ended.step), "good enough is good enough");
     let budget = Budget { tokens: Some(100), ..Budget::default() };
     let ended = Bench::new(RunSettings { budget, ..settings(0) }).trains().await;
     // 32 tokens a step.
@@ -376,6 +387,15 @@ async fn groups_that_are_slow_are_carried_over_updates_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn groups_that_no_update_takes_do_not_delay_the_end() {
+    let group = Gathering { episodes: 4, groups: 2, active: Some(4) };
+    let mut bench = Bench::new(RunSettings { group, ..settings(2) });
+    bench.endless = Some(0);
+    let ended = tokio::time::timeout(Duration::from_secs(60), bench.trains()).await.unwrap();
+    assert_eq!((ended.end, ended.step), (End::Budget, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_training_learns_too() {
     let group = Gathering { episodes: 4, groups: 2, active: Some(4) };
     let bench = Bench::new(RunSettings { group, validate_every: 0, ..settings(150) });
@@ -404,14 +424,15 @@ async fn groups_without_variance_are_sampled_again_or_end_training() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_steps_imitate_where_that_is_asked_for() {
-    let warm = WarmStart { steps: 30, from: WarmSource::BestOf, keep: 1, least: 0.2 };
+    let warm = WarmStart { steps: 30, from: WarmSource::BestOf, keep: 1, least: 0.2, rate: None };
     let bench = Bench::new(RunSettings { warm_start: Some(warm), ..settings(30) });
     let ended = bench.trains().await;
     let share = share_right(&groups(&ended.learner.table(), 64, 3, |_| 0.0));
     assert!(share > 0.5, "{share}");
     let lines = metrics::read(bench.folder.path()).unwrap();
     assert!(lines.iter().all(|line| !line.metrics.contains_key("policy/ratio")));
-    let warm = WarmStart { steps: 2, from: WarmSource::References, keep: 1, least: 0.0 };
+    let warm =
+        WarmStart { steps: 2, from: WarmSource::References, keep: 1, least: 0.0, rate: None };
     let bench = Bench::new(RunSettings { warm_start: Some(warm), ..settings(4) });
     bench.trains().await;
     let speakers: Vec<Speaker> = bench.asked.lock().unwrap().iter().map(|one| one.1).collect();

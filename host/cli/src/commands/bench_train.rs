@@ -16,6 +16,7 @@ use fulgurite_train::{
     demonstration::{Piece, demonstration},
     model::{Alone, ModelLearner},
     schedule::Schedule,
+    step::Examples,
 };
 use serde::Serialize;
 
@@ -147,9 +148,9 @@ fn measure(model: Model, episodes: &[EpisodeSamples], tokens: usize, steps: u32)
     let mut trainer = Trainer::new(settings, 0, inspection.path().to_owned())?;
     let (mut seconds, mut resident) = (Vec::new(), None);
     for step in 0..UNMEASURED + steps {
-        let episodes = episodes.to_vec();
+        let examples = Examples { episodes: episodes.to_vec(), ..Examples::default() };
         let began = Instant::now();
-        let report = trainer.imitate(&mut learner, episodes)?;
+        let report = trainer.imitate(&mut learner, examples, None)?;
         let took = began.elapsed().as_secs_f64();
         if report.updates == 0 {
             bail!("a step did not change the model")

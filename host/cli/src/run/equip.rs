@@ -233,9 +233,9 @@ pub(crate) fn check_references(tasks: &[Arc<Task>], harness: &str) -> Result<()>
     match tasks.iter().filter(|task| !known(task)).count() {
         0 => Ok(()),
         lacking => bail!(exit::Usage(format!(
-            "{lacking} of {} tasks have no reference replies for the harness `{harness}`, which \
-             the policy `oracle` answers with\n  mend: add `references` to the task file under \
-             that name, or choose another policy",
+            "{lacking} of {} tasks have no reference replies for the harness `{harness}`\n  \
+             mend: add `references` to the task file under that name, or do without the policy \
+             `oracle` (in training: without a warm start from references)",
             tasks.len()
         ))),
     }

@@ -20,8 +20,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
+    args,
     config::{MOST_SAMPLES, RewardConfig, Settings, toml_error},
-    exit,
+    exit, relative,
 };
 
 /// The whole file.
@@ -66,6 +67,9 @@ pub(crate) struct TrainConfig {
     limits: EpisodeLimits,
     /// Train a low-rank adapter and leave the weights as they are.
     pub(crate) lora: Option<LoraConfig>,
+    /// Write the model with the adapter merged into it as well.
+    #[serde(default)]
+    pub(crate) merge: bool,
     /// Which turns are trained, and the longest prompt and response of a training row.
     #[serde(default)]
     pub(crate) rows: SampleSettings,
@@ -137,8 +141,9 @@ const fn every_step() -> u64 {
 }
 
 impl TrainConfig {
-    /// Reads a file. Paths in it are relative to it.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    /// Reads a file, and what flags say instead. Paths in the file are relative to it.
+    pub(crate) fn read(flags: &args::Train) -> Result<Self> {
+        let path = flags.config.as_path();
         let wrong = || exit::Usage(format!("{} is not right", path.display()));
         let text = std::fs::read_to_string(path)
             .with_context(|| exit::Usage(format!("cannot read {}", path.display())))?;
@@ -147,12 +152,15 @@ impl TrainConfig {
         let folder = path.parent().unwrap_or(Path::new(""));
         config.tasks = folder.join(&config.tasks);
         config.validation = config.validation.map(|path| folder.join(path));
-        config.output = folder.join(&config.output);
-        config.policy = within(folder, &config.policy);
-        config.harness = component(folder, &config.harness);
-        for reward in &mut config.rewards {
-            reward.plugin = component(folder, &reward.plugin);
-        }
+        config.output = match &flags.output {
+            Some(output) => output.clone(),
+            None => folder.join(&config.output),
+        };
+        config.seed = flags.seed.unwrap_or(config.seed);
+        config.budget.steps = flags.steps.or(config.budget.steps);
+        config.policy = relative::policy(folder, &config.policy);
+        config.harness = relative::component(folder, &config.harness);
+        config.rewards = config.rewards.into_iter().map(|reward| reward.beside(folder)).collect();
         config.check().with_context(wrong)?;
         Ok(config)
     }
@@ -215,6 +223,15 @@ impl TrainConfig {
                  nothing to learn from"
             );
         }
+        if self.merge && self.lora.is_none() {
+            bail!("`merge` is for adapters\n  mend: add a `[lora]` table, or remove `merge`");
+        }
+        if self.merge && self.policy.starts_with("gguf:") {
+            bail!(
+                "`merge` cannot write back to a GGUF file\n  mend: remove it, or name the same \
+                 model as `folder:` or `hf:`"
+            );
+        }
         let SamplingConfig { temperature, validation_temperature, .. } = self.sampling;
         if !(temperature > 0.0 && temperature <= 100.0) {
             bail!(
@@ -229,22 +246,6 @@ impl TrainConfig {
             bail!("`validation_samples` must be at least 1 and at most {MOST_SAMPLES}");
         }
         self.episodes().check()
-    }
-}
-
-/// A component whose file is named relative to the configuration.
-fn component(folder: &Path, name: &str) -> String {
-    let is_file = Path::new(name).extension().is_some_and(|extension| extension == "wasm");
-    if is_file { folder.join(name).to_string_lossy().into_owned() } else { name.to_owned() }
-}
-
-/// A policy whose file is named relative to the configuration.
-fn within(folder: &Path, policy: &str) -> String {
-    match policy.split_once(':') {
-        Some((kind @ ("gguf" | "folder" | "tiny"), path)) => {
-            format!("{kind}:{}", folder.join(path).display())
-        }
-        _ => policy.to_owned(),
     }
 }
 
@@ -265,11 +266,15 @@ steps = 3
 schedule = { rate = 1e-3 }
 ";
 
+    fn flags(config: PathBuf) -> args::Train {
+        args::Train { config, resume: false, output: None, seed: None, steps: None }
+    }
+
     fn read(text: &str) -> Result<TrainConfig> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("train.toml");
         std::fs::write(&path, text).unwrap();
-        let config = TrainConfig::read(&path)?;
+        let config = TrainConfig::read(&flags(path))?;
         assert!(config.tasks.starts_with(folder.path()));
         assert!(config.policy.starts_with("tiny:/"), "{}", config.policy);
         Ok(config)
@@ -284,6 +289,23 @@ schedule = { rate = 1e-3 }
         let sampled = format!("{FILE}[sampling]\ntop_k = 5\nmax_tokens = 7\n");
         let settings = read(&sampled).unwrap().episodes();
         assert_eq!((settings.max_tokens, settings.truncation.top_k.map(|k| k.get())), (7, Some(5)));
+    }
+
+    #[test]
+    fn flags_come_before_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("train.toml");
+        std::fs::write(&path, FILE).unwrap();
+        let flags = args::Train {
+            output: Some("elsewhere".into()),
+            seed: Some(7),
+            steps: Some(9),
+            ..flags(path)
+        };
+        let config = TrainConfig::read(&flags).unwrap();
+        assert_eq!((config.seed, config.budget.steps), (7, Some(9)));
+        assert_eq!(config.output, Path::new("elsewhere"));
+        assert!(flags.going_on().ends_with("train.toml --output elsewhere --seed 7 --steps 9"));
     }
 
     #[test]
@@ -316,9 +338,9 @@ schedule = { rate = 1e-3 }
 [group]\nepisodes = 4\ngroups = 2\nactive = 6\n";
         let config = read(&format!("{FILE}{tables}")).unwrap();
         assert!(config.run().group.is_asynchronous());
-        let top = "validation_samples = 2\nfloor = 0.1\nattempts = 2\nkeep_files = '1M'\n\
+        let top = "merge = true\nvalidation_samples = 2\nfloor = 0.1\nattempts = 2\nkeep_files = '1M'\n\
                    history = 'append-only'\nkeep_checkpoints = 2\nvalidate_every = 3\n";
-        read(&format!("{top}{FILE}")).unwrap();
+        read(&format!("{top}{FILE}[lora]\nrank = 8\nalpha = 16\n")).unwrap();
     }
 
     #[test]
@@ -330,6 +352,7 @@ schedule = { rate = 1e-3 }
             (FILE.replace("[budget]", "[sampling]\ntemperature = 0.0\n[budget]"), "above 0"),
             (FILE.replace("[budget]", "[sampling]\nmax_tokens = 0\n[budget]"), "max_tokens"),
             (FILE.replace("[budget]", "[sampling]\ntop_l = 1\n[budget]"), "did you mean `top_k`"),
+            (format!("merge = true\n{FILE}"), "`merge` is for adapters"),
             (FILE.replace("[budget]", "[group]\nepisodes = 0\n[budget]"), "group.episodes"),
             (FILE.replace("[budget]", "[lora]\nrank = 0\nalpha = 1\n[budget]"), "rank"),
         ];

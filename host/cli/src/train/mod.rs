@@ -21,7 +21,7 @@ use fulgurite_train::{
     checkpoint::{Checkpoint, Checkpoints},
     metrics::MetricsWriter,
     order::TaskOrder,
-    run::{End, Hand, Kept, Loop, Spent, WarmSource},
+    run::{End, Kept, Loop, Spent, WarmSource},
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -43,7 +43,7 @@ use watch::Watch;
 
 /// Trains what the configuration describes, from the beginning or from the last checkpoint.
 pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) -> Result<()> {
-    let config = TrainConfig::read(&flags.config)?;
+    let config = TrainConfig::read(flags)?;
     let _lock = lock(&config.output)?;
     let checkpoints =
         Checkpoints::open(&config.output.join("checkpoints"), config.keep_checkpoints)?;
@@ -82,11 +82,11 @@ pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) ->
     let metrics = MetricsWriter::open(&config.output, kept.lines, Timestamp::now())
         .with_context(|| format!("cannot write the metrics in {}", config.output.display()))?;
     let stop = Cancellation::new();
-    let how = format!("fulgurite train --resume {}", flags.config.display());
+    let how = flags.going_on();
     let listening = tokio::spawn(listen(stop.clone(), how.clone(), output));
     let run = kept.run.clone();
     let player = player(&config, equipped, &policy, (store.clone(), run.clone()), left, &stop)?;
-    let mut watch = Watch::new(&config, step, output);
+    let mut watch = Watch::new(&config, step, kept.spent.wall(), output);
     let training = Loop {
         trainer,
         learner,
@@ -100,7 +100,6 @@ pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) ->
     };
     let ended = training.run(|| stop.is_cancelled(), |event| watch.tell(&event)).await;
     watch.finish();
-    listening.abort();
     let status = match &ended {
         Ok(ended) if ended.end != End::Stopped => RunStatus::Finished,
         _ => RunStatus::Interrupted,
@@ -112,11 +111,20 @@ pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) ->
     })?;
     recorded?;
     let latest = checkpoints.latest()?.context("no checkpoint was written")?;
-    let exported = trainee::export(&config, &latest.folder)?;
+    let exported = trainee::export(&config, &latest.folder, ended.learner.model())?;
+    listening.abort();
     let told = report::Told { run: &run, config: &config, exported: &exported };
-    report::show(&told, ended.end, ended.step, &ended.spent, output)?;
+    report::show(&told, &ended, output)?;
     if ended.end == End::Stopped {
         bail!(exit::Interrupted(format!("training was stopped; go on with: {how}")));
+    }
+    let Spent { dropped, alarms, .. } = ended.spent;
+    if dropped > 0 || alarms > 0 {
+        bail!(exit::Episodes(format!(
+            "training has ended, but not all episodes count: {dropped} dropped (the infrastructure \
+             failed), {alarms} broken (a reward, or a harness before it reached the model)\n  mend: \
+             look at them with: fulgurite trace list {run}"
+        )));
     }
     Ok(())
 }
@@ -146,8 +154,7 @@ async fn begin(
 ) -> Result<(Kept, Left)> {
     let Some(checkpoint) = checkpoint else {
         let run = record(store, plan).await?;
-        let hand = Hand::new(config.group.episodes);
-        let kept = Kept { run, hand, spent: Spent::default(), validated: None, lines: 0 };
+        let kept = Kept::new(run, config.group.episodes);
         return Ok((kept, Left::default()));
     };
     let kept = Kept::read(&checkpoint.state)?;

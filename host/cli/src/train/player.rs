@@ -198,8 +198,8 @@ impl Episodes for Player {
 
     async fn validate(&self, step: u64) -> Result<Option<Validated>, EpisodesError> {
         let Some(validation) = &self.validation else { return Ok(None) };
-        // Nothing else runs meanwhile, so one version plays all of it at full speed.
-        let _room = self.room.acquire_many(self.training.plan.concurrency).await.map_err(failed)?;
+        // The weights stay as they are meanwhile. Groups under way go on beside it: waiting for
+        // them could take as long as an episode may.
         let plan = Plan {
             policy_name: format!("{} after step {step}", validation.plan.policy_name),
             ..validation.plan.clone()
@@ -220,6 +220,10 @@ impl Episodes for Player {
         }
         Ok(Some(Validated { counts, run }))
     }
+
+    fn give_up(&self) {
+        self.stop.cancel();
+    }
 }
 
 /// Adds what an episode took and how it came out.
@@ -236,6 +240,8 @@ fn count(counts: &mut Counts, record: &EpisodeRecord) {
         turns: summary.turns,
         prompt_tokens: summary.prompt_tokens,
         sampled_tokens: summary.completion_tokens,
+        dropped: u64::from(summary.state == State::Dropped),
+        alarms: u64::from(summary.state == State::Failed),
         kinds: [(kind.name().to_owned(), 1)].into(),
     });
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use fulgurite_train::{
     metrics::{self, MetricsLine},
-    run::{End, Spent},
+    run::{End, Ended},
 };
 use rasciigraph::{Config, plot};
 use serde::Serialize;
@@ -32,6 +32,8 @@ struct Report<'a> {
     pass_after: Option<f64>,
     /// Each validation: steps made, mean reward.
     validation: Vec<(u64, f64)>,
+    /// The runs that the first and the last of them are recorded as.
+    validation_runs: Option<[&'a str; 2]>,
     /// Each step: its number, mean reward of its episodes.
     training: Vec<(u64, f64)>,
     wall_s: f64,
@@ -49,13 +51,7 @@ struct Report<'a> {
 }
 
 /// Shows it; `--quiet` leaves it out.
-pub(super) fn show(
-    told: &Told<'_>,
-    end: End,
-    steps: u64,
-    spent: &Spent,
-    output: Output,
-) -> Result<()> {
+pub(super) fn show<L>(told: &Told<'_>, ended: &Ended<L>, output: Output) -> Result<()> {
     if output.is_quiet() && !output.is_json() {
         return Ok(());
     }
@@ -63,15 +59,17 @@ pub(super) fn show(
     let validation = series(&lines, "validation/reward");
     let passes = series(&lines, "validation/pass");
     let value = |point: Option<&(u64, f64)>| point.map(|(_, value)| *value);
+    let spent = &ended.spent;
     let report = Report {
         run: told.run,
-        end,
-        steps,
+        end: ended.end,
+        steps: ended.step,
         validation_before: value(validation.first()),
         validation_after: value(validation.last()),
         pass_before: value(passes.first()),
         pass_after: value(passes.last()),
         validation,
+        validation_runs: ended.validations.as_ref().map(|(a, b)| [&*a.run, &*b.run]),
         training: series(&lines, "train/reward"),
         wall_s: spent.wall().as_secs_f64(),
         cpu_core_hours: spent.cpu().as_secs_f64() / 3600.0,
@@ -122,14 +120,17 @@ fn text(report: &Report<'_>) -> String {
         ["metrics".to_owned(), report.output.join(metrics::LINES).display().to_string()],
     ]);
     let curve = curve(report).unwrap_or_default();
-    format!(
-        "{curve}{}\nnext:\n  fulgurite run {} …\n  fulgurite trace list {}\n  tensorboard --logdir \
-         {}",
-        table::pairs(rows),
+    let mut text = format!("{curve}{}\nnext:\n", table::pairs(rows));
+    if let Some([before, after]) = report.validation_runs {
+        text += &format!("  fulgurite compare {before} {after}\n");
+    }
+    text += &format!(
+        "  fulgurite run {} …\n  fulgurite trace list {}\n  tensorboard --logdir {}",
         report.flags,
         report.run,
         report.output.display(),
-    )
+    );
+    text
 }
 
 const fn why(end: End) -> &'static str {

@@ -68,6 +68,12 @@ impl Trainee {
                     .to_owned()
             ));
         }
+        if options.device.is_some() {
+            bail!(exit::Usage(
+                "`policy_options.device` is for runs; training computes on the CPU\n  mend: remove it"
+                    .to_owned()
+            ));
+        }
         let (thinking, engine) = (options.thinking, options.engine());
         let mut local = load(&spec, config)?.with_thinking(thinking);
         let reference = match (&config.algorithm.kl, &config.lora) {
@@ -99,8 +105,19 @@ impl Trainee {
         let gate = PolicyGate(Arc::clone(&policy));
         let learner = ModelLearner::new(model, reference, gate)
             .map_err(|error| exit::Policy(error.to_string()))?
-            .with_base(config.policy.clone());
+            .with_base(base(&spec));
         Ok(Self { policy, learner })
+    }
+}
+
+/// How PEFT finds what an adapter stands beside.
+fn base(spec: &PolicySpec) -> String {
+    match spec {
+        PolicySpec::Hub(model) => model.repository(),
+        PolicySpec::Folder(path) | PolicySpec::Gguf(path) | PolicySpec::Tiny(path) => {
+            path.display().to_string()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -164,35 +181,52 @@ const COMPANIONS: [&str; 6] = [
 ];
 
 /// Writes what was trained where runs can use it: an adapter, or a whole model with its tokenizer.
-pub(super) fn export(config: &TrainConfig, checkpoint: &Path) -> Result<Exported> {
+/// `model` is what the training ended with; merging adapters changes it.
+pub(super) fn export(config: &TrainConfig, checkpoint: &Path, model: &Model) -> Result<Exported> {
     let spec = spec(config)?;
-    if config.lora.is_some() {
-        let folder = fresh(&config.output.join("adapter"))?;
-        for file in ["adapter_model.safetensors", "adapter_config.json"] {
-            copy(&checkpoint.join(file), &folder.join(file))?;
-        }
-        let flags = format!("--policy {spec} --policy-option adapter={}", folder.display());
-        return Ok(Exported { folder, flags });
+    if config.lora.is_none() {
+        return whole(config, &spec, |folder| {
+            let files = ["config.json", "model.safetensors"];
+            files.iter().try_for_each(|file| copy(&checkpoint.join(file), &folder.join(file)))
+        });
     }
-    let folder = fresh(&config.output.join("model"))?;
-    for file in ["config.json", "model.safetensors"] {
-        copy(&checkpoint.join(file), &folder.join(file))?;
+    let folder = config.output.join("adapter");
+    put(&folder, |folder| {
+        let files = ["adapter_model.safetensors", "adapter_config.json"];
+        files.iter().try_for_each(|file| copy(&checkpoint.join(file), &folder.join(file)))
+    })?;
+    if config.merge {
+        let mut merged = model.clone();
+        merged.merge_lora().context("the adapter could not be merged")?;
+        return whole(config, &spec, |folder| Ok(merged.save(folder)?));
     }
-    let flags = match &spec {
+    let flags = format!("--policy {spec} --policy-option adapter={}", folder.display());
+    Ok(Exported { folder, flags })
+}
+
+/// Writes a model of which `fill` writes description and weights.
+fn whole(
+    config: &TrainConfig,
+    spec: &PolicySpec,
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<Exported> {
+    let companions = match spec {
+        PolicySpec::Folder(source) => Some(source.clone()),
+        PolicySpec::Hub(model) => Some(fetched(model)?),
+        _ => None,
+    };
+    let folder = config.output.join("model");
+    put(&folder, |folder| {
+        fill(folder)?;
+        companions.map_or(Ok(()), |source| accompany(&source, folder))
+    })?;
+    let flags = match spec {
         PolicySpec::Tiny(description) => {
             let path = config.output.join("model.toml");
             describe(description, &path)?;
             format!("--policy tiny:{}", path.display())
         }
-        PolicySpec::Folder(source) => {
-            accompany(source, &folder)?;
-            format!("--policy folder:{}", folder.display())
-        }
-        PolicySpec::Hub(model) => {
-            accompany(&fetched(model)?, &folder)?;
-            format!("--policy folder:{}", folder.display())
-        }
-        _ => String::new(),
+        _ => format!("--policy folder:{}", folder.display()),
     };
     Ok(Exported { folder, flags })
 }
@@ -212,7 +246,20 @@ fn describe(description: &Path, path: &Path) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Puts beside trained weights what else belongs to the model that they came from. Its own
+/// description stays, which may name tokens that end a reply; only the weights are stored in
+/// another way now.
 fn accompany(source: &Path, folder: &Path) -> Result<()> {
+    let (from, to) = (source.join("config.json"), folder.join("config.json"));
+    let place = || format!("cannot copy {} to {}", from.display(), to.display());
+    let text = std::fs::read_to_string(&from).with_context(place)?;
+    let mut description: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&text).with_context(place)?;
+    description.remove("quantization_config");
+    description.remove("dtype");
+    description.insert("torch_dtype".to_owned(), "float32".into());
+    let text = serde_json::to_string_pretty(&description).with_context(place)?;
+    std::fs::write(&to, text).with_context(place)?;
     for file in COMPANIONS {
         let from = source.join(file);
         if from.is_file() {
@@ -222,14 +269,19 @@ fn accompany(source: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An empty folder.
-fn fresh(folder: &Path) -> Result<PathBuf> {
+/// Fills a folder that then stands in place of an earlier one: whole, or not at all.
+fn put(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let place = || format!("cannot make the folder {}", folder.display());
+    let above = folder.parent().unwrap_or(Path::new("."));
+    let beside =
+        tempfile::Builder::new().prefix(".export").tempdir_in(above).with_context(place)?;
+    let coming = beside.path().join("whole");
+    std::fs::create_dir(&coming).with_context(place)?;
+    fill(&coming)?;
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(place)?;
     }
-    std::fs::create_dir_all(folder).with_context(place)?;
-    Ok(folder.to_owned())
+    std::fs::rename(&coming, folder).with_context(place)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -1,6 +1,9 @@
 //! Live progress of training, on standard error.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use fulgurite_train::{
     metrics::Metrics,
@@ -13,6 +16,9 @@ use crate::output::Output;
 
 /// Between two lines where there is no terminal.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Steps whose pace tells the time left: imitation is quicker than what follows it.
+const PACE_STEPS: usize = 10;
 
 /// What a step's line shows of its metrics: label, name, decimals.
 const NUMBERS: [(&str, &str, usize); 8] = [
@@ -30,8 +36,12 @@ const NUMBERS: [(&str, &str, usize); 8] = [
 pub(super) struct Watch {
     bar: Option<ProgressBar>,
     budget: Budget,
-    /// When this process began, and after how many steps.
-    began: (Instant, u64),
+    /// When this process began.
+    began: Instant,
+    /// The last steps and when they were made, and first where this process began.
+    recent: VecDeque<(Instant, u64)>,
+    /// Wall clock of the processes before it.
+    before: Duration,
     told: Option<Instant>,
     validation: Option<f64>,
     numbers: String,
@@ -39,7 +49,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(config: &TrainConfig, step: u64, output: Output) -> Self {
+    pub(super) fn new(config: &TrainConfig, step: u64, before: Duration, output: Output) -> Self {
         let bar = output.shows_progress().then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
@@ -48,9 +58,18 @@ impl Watch {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        let began = (Instant::now(), step);
-        let (budget, told) = (config.run().budget, None);
-        Self { bar, budget, began, told, validation: None, numbers: String::new(), output }
+        let began = Instant::now();
+        Self {
+            bar,
+            budget: config.run().budget,
+            began,
+            recent: VecDeque::from([(began, step)]),
+            before,
+            told: None,
+            validation: None,
+            numbers: String::new(),
+            output,
+        }
     }
 
     pub(super) fn tell(&mut self, event: &Event<'_>) {
@@ -61,6 +80,10 @@ impl Watch {
                 }
             }
             Event::Step { step, metrics } => {
+                self.recent.push_back((Instant::now(), *step));
+                if self.recent.len() > PACE_STEPS {
+                    self.recent.pop_front();
+                }
                 self.numbers = self.line(*step, metrics);
                 match &self.bar {
                     Some(bar) => bar.set_message(self.numbers.clone()),
@@ -126,16 +149,16 @@ impl Watch {
         line
     }
 
-    /// The time until the first budget ends, by the pace of this process.
+    /// The time until the first budget ends, by the pace of the last steps.
     fn left(&self, step: u64) -> Option<Duration> {
-        let (began, first) = self.began;
-        let elapsed = began.elapsed();
         let by_steps = self.budget.steps.and_then(|steps| {
-            let made = u32::try_from(step.saturating_sub(first)).ok().filter(|made| *made > 0)?;
+            let (since, first) = self.recent.front()?;
+            let made = u32::try_from(step.saturating_sub(*first)).ok().filter(|made| *made > 0)?;
             let missing = u32::try_from(steps.saturating_sub(step)).ok()?;
-            (elapsed / made).checked_mul(missing)
+            (since.elapsed() / made).checked_mul(missing)
         });
-        let by_time = self.budget.wall().map(|wall| wall.saturating_sub(elapsed));
+        let by_time =
+            self.budget.wall().map(|wall| wall.saturating_sub(self.before + self.began.elapsed()));
         match (by_steps, by_time) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),

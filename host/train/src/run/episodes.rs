@@ -46,6 +46,10 @@ pub struct Counts {
     pub prompt_tokens: u64,
     /// Tokens that the model wrote.
     pub sampled_tokens: u64,
+    /// Those that do not count because the infrastructure failed, attempt after attempt.
+    pub dropped: u64,
+    /// Those that do not count because a reward failed.
+    pub alarms: u64,
     /// Endings by kind.
     pub kinds: BTreeMap<String, u64>,
 }
@@ -70,6 +74,8 @@ impl Counts {
         self.turns = self.turns.saturating_add(other.turns);
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.sampled_tokens = self.sampled_tokens.saturating_add(other.sampled_tokens);
+        self.dropped = self.dropped.saturating_add(other.dropped);
+        self.alarms = self.alarms.saturating_add(other.alarms);
         for (kind, count) in &other.kinds {
             let own = self.kinds.entry(kind.clone()).or_default();
             *own = own.saturating_add(*count);
@@ -127,6 +133,10 @@ pub trait Episodes: Send + Sync + 'static {
     /// Plays the held-out tasks with what `step` steps made of the policy; none when there are
     /// no such tasks.
     async fn validate(&self, step: u64) -> Result<Option<Validated>, EpisodesError>;
+
+    /// Training has ended: groups under way are not wanted any more, and [`Self::play`] may answer
+    /// with [`EpisodesError::Stopped`].
+    fn give_up(&self);
 }
 
 #[cfg(test)]

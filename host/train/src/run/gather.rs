@@ -81,12 +81,14 @@ impl<E: Episodes> Gatherer<E> {
     }
 
     /// Waits for the groups of the next step, and removes them from the hand. They come in the
-    /// order of their numbers, so that sync training does not depend on which ended first.
+    /// order of their numbers, so that sync training does not depend on which ended first. `goes_on`
+    /// says whether another step follows.
     pub(super) async fn gather(
         &mut self,
         hand: &mut Hand,
         order: &mut TaskOrder,
         speaker: Speaker,
+        goes_on: bool,
         tell: &mut impl FnMut(usize),
     ) -> Result<Vec<Played>, EpisodesError> {
         let began = Instant::now();
@@ -112,7 +114,7 @@ impl<E: Episodes> Gatherer<E> {
         numbers.sort_unstable();
         let gathered = numbers.iter().filter_map(|group| self.ready.remove(group)).collect();
         // While a step computes, further groups of asynchronous training are under way.
-        if self.settings.is_asynchronous() && speaker == Speaker::Policy {
+        if goes_on && self.settings.is_asynchronous() && speaker == Speaker::Policy {
             self.fill(hand, order, speaker);
         }
         Ok(gathered)

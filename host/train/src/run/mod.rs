@@ -152,15 +152,42 @@ pub struct Kept {
     /// What it took.
     #[serde(default)]
     pub spent: Spent,
-    /// The step after which held-out tasks were played last.
+    /// How held-out tasks came out first.
     #[serde(default)]
-    pub validated: Option<u64>,
+    pub first_validation: Option<Validation>,
+    /// And last.
+    #[serde(default)]
+    pub validation: Option<Validation>,
     /// Lines of metrics that were written by then.
     #[serde(default)]
     pub lines: u64,
 }
 
+/// How held-out tasks came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validation {
+    /// Steps made before.
+    pub step: u64,
+    /// The run that they are recorded as.
+    pub run: String,
+    /// Their mean reward; none when no episode has a score.
+    pub reward: Option<f64>,
+}
+
 impl Kept {
+    /// Nothing yet: a training that is recorded in this run, with groups of so many episodes.
+    pub fn new(run: String, episodes: u32) -> Self {
+        Self {
+            run,
+            hand: Hand::new(episodes),
+            spent: Spent::default(),
+            first_validation: None,
+            validation: None,
+            lines: 0,
+        }
+    }
+
     /// What a checkpoint's [`State::queue`] holds.
     pub fn read(state: &State) -> Result<Self, RunError> {
         serde_json::from_value(state.queue.clone()).map_err(RunError::Queue)
@@ -184,6 +211,8 @@ pub struct Ended<L> {
     pub step: u64,
     /// What it took.
     pub spent: Spent,
+    /// The first and the last validation, where there were two.
+    pub validations: Option<(Validation, Validation)>,
 }
 
 impl<L: Learner + Save, E: Episodes> Loop<L, E> {
@@ -198,13 +227,17 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let clock = Clock::start(self.kept.spent, self.cpu);
         let mut gatherer = Gatherer::new(Arc::clone(&self.episodes), self.settings.group);
         let ended = self.steps(&mut gatherer, &clock, &is_stopped, &mut watch).await;
+        // No update takes what is still under way.
+        self.episodes.give_up();
         let failure = gatherer.stop().await;
         // A source that fails may stop everything else, and the failure is what has to be told.
         let end = match (ended?, failure) {
             (End::Stopped, Some(failure)) => return Err(failure.into()),
             (end, _) => end,
         };
-        Ok(Ended { end, step: self.trainer.steps(), spent: self.kept.spent, learner: self.learner })
+        let Kept { first_validation, validation, spent, .. } = self.kept;
+        let validations = first_validation.zip(validation).filter(|(a, b)| a.run != b.run);
+        Ok(Ended { end, step: self.trainer.steps(), spent, validations, learner: self.learner })
     }
 
     async fn steps(
@@ -215,15 +248,17 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         watch: &mut impl FnMut(Event<'_>),
     ) -> Result<End, RunError> {
         let mut end = None;
-        if self.trainer.steps() == 0 && self.kept.validated.is_none() {
+        if self.trainer.steps() == 0 && self.kept.validation.is_none() {
             // Training that is killed in its first step goes on with what it recorded.
             self.save()?;
             end = self.validate(clock, watch).await?;
-        } else if is_due(self.trainer.steps(), self.settings.validate_every)
-            && self.kept.validated != Some(self.trainer.steps())
+        } else if is_due(self.trainer.steps(), self.settings.validate_every) && !self.is_validated()
         {
             // Training was stopped in this validation.
             end = self.validate(clock, watch).await?;
+        } else if self.is_good_enough() {
+            // It had ended, and was called once more.
+            end = Some(End::Reward);
         }
         let mut saved = self.trainer.steps();
         let mut empty = 0_u64;
@@ -244,8 +279,10 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
             }
             let (speaker, wanted) = (self.speaker(), self.settings.group.groups);
             let mut tell = |ready| watch(Event::Group { ready, wanted });
-            let gathered =
-                gatherer.gather(&mut self.kept.hand, &mut self.order, speaker, &mut tell).await;
+            let next = self.trainer.steps().saturating_add(1);
+            let goes_on = self.settings.budget.steps.is_none_or(|steps| next < steps);
+            let (hand, order) = (&mut self.kept.hand, &mut self.order);
+            let gathered = gatherer.gather(hand, order, speaker, goes_on, &mut tell).await;
             let played = match gathered {
                 Err(EpisodesError::Stopped) => {
                     end = Some(End::Stopped);
@@ -269,7 +306,7 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
                 saved = self.trainer.steps();
             }
         }
-        if end == Some(End::Budget) && self.kept.validated != Some(self.trainer.steps()) {
+        if end == Some(End::Budget) && !self.is_validated() {
             if let Some(other) = self.validate(clock, watch).await? {
                 end = Some(other);
             }
@@ -319,12 +356,12 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let warm = self.warm_start();
         let (trainer, learner) = (&mut self.trainer, &mut self.learner);
         let report = tokio::task::block_in_place(|| match warm {
-            Some(WarmStart { keep, least, from, .. }) => {
+            Some(WarmStart { keep, least, from, rate, .. }) => {
                 let least = match from {
                     WarmSource::References => f64::NEG_INFINITY,
                     WarmSource::BestOf => least,
                 };
-                trainer.imitate(learner, best_of(groups, keep, least))
+                trainer.imitate(learner, best_of(groups, keep, least), rate)
             }
             None => trainer.step(learner, groups),
         })?;
@@ -360,11 +397,29 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
         let metrics = of_validation(&validated.counts);
         self.metrics.write(step, Timestamp::now(), &metrics).map_err(RunError::Metrics)?;
         watch(Event::Validated { step, validated: &validated });
-        self.kept.validated = Some(step);
-        let enough = self.settings.budget.reward;
-        let reached = enough.zip(validated.counts.mean_reward()).is_some_and(|(e, mean)| mean >= e);
-        // Whoever asked for training of what is good enough already wants to see a step.
-        Ok((reached && step > 0).then_some(End::Reward))
+        let reward = validated.counts.mean_reward();
+        let validation = Validation { step, run: validated.run, reward };
+        self.kept.first_validation.get_or_insert_with(|| validation.clone());
+        self.kept.validation = Some(validation);
+        Ok(self.is_good_enough().then_some(End::Reward))
+    }
+
+    /// The validation of the weights as they are.
+    fn validation(&self) -> Option<&Validation> {
+        let step = self.trainer.steps();
+        self.kept.validation.as_ref().filter(|validation| validation.step == step)
+    }
+
+    fn is_validated(&self) -> bool {
+        self.validation().is_some()
+    }
+
+    /// Whether the weights as they are earned the wanted reward. Whoever asked for training of
+    /// what is good enough already wants to see a step.
+    fn is_good_enough(&self) -> bool {
+        let earned = self.validation().and_then(|validation| validation.reward);
+        let wanted = self.settings.budget.reward;
+        self.trainer.steps() > 0 && wanted.zip(earned).is_some_and(|(wanted, mean)| mean >= wanted)
     }
 
     fn save(&mut self) -> Result<(), RunError> {

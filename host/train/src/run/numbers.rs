@@ -23,6 +23,10 @@ pub struct Spent {
     pub sampled_tokens: u64,
     /// Tokens that were trained, counted once.
     pub trained_tokens: u64,
+    /// Episodes that do not count because the infrastructure failed.
+    pub dropped: u64,
+    /// Episodes that do not count because a reward failed.
+    pub alarms: u64,
 }
 
 impl Spent {
@@ -40,6 +44,8 @@ impl Spent {
         self.episodes = self.episodes.saturating_add(counts.episodes);
         self.turns = self.turns.saturating_add(counts.turns);
         self.sampled_tokens = self.sampled_tokens.saturating_add(counts.sampled_tokens);
+        self.dropped = self.dropped.saturating_add(counts.dropped);
+        self.alarms = self.alarms.saturating_add(counts.alarms);
     }
 }
 

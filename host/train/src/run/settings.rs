@@ -108,6 +108,9 @@ pub struct WarmStart {
     /// Episodes with a lower total are not imitated (`best-of`).
     #[serde(default)]
     pub least: f64,
+    /// The learning rate of these steps; none: that of the schedule.
+    #[serde(default)]
+    pub rate: Option<f64>,
 }
 
 const fn one() -> usize {
@@ -129,6 +132,9 @@ impl WarmStart {
     pub fn problem(&self) -> Option<String> {
         if self.keep == 0 {
             return Some("`warm_start.keep` must be at least 1".to_owned());
+        }
+        if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Some("`warm_start.rate` must be above 0".to_owned());
         }
         self.least.is_nan().then(|| "`warm_start.least` is no number".to_owned())
     }
