@@ -49,7 +49,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done: Result<()> = match Arguments::parse().task {
-        Task::Setup => project::setup(project::Selection::Program, None).map(|_| ()),
+        Task::Setup => project::setup(project::Selection::for_users(), None).map(|_| ()),
         Task::Demo { tasks } => demo::run(tasks),
         Task::Test { arguments } => check::test(&arguments),
         Task::Lint => check::lint(),
