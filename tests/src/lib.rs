@@ -25,18 +25,22 @@
 //! | *The oracle passes all of HumanEval, the empty policy nothing* | `graders.rs` |
 //! | *Busy guests do not delay waiting ones* | `fairness.rs`; `host/runtime/src/executor.rs` |
 //! | *Nothing acknowledged is lost, no task is done twice:* | |
-//! | kill -9 at a hundred instants, then `--resume` | `interrupted.rs`; `host/trace/tests/kill.rs` |
+//! | kill -9 at a hundred random instants under load, then `--resume` | `interrupted.rs`; `host/trace/tests/kill.rs` |
 //! | power cuts: writes not yet synced are dropped | `host/trace/src/store/tests/crash.rs` |
 //! | full disks, file-size limits, read-only folders | `disk.rs` |
-//! | Ctrl-C drains | `interrupted.rs` |
+//! | Ctrl-C drains, a second one stops at once | `interrupted.rs` |
 //! | *Equal runs give equal traces*, at concurrency 1 and 64 | `episodes.rs` `the_same_run_…`, `runs_of_deeds_that_invite_differences_…`, `a_models_run_…` |
+//! | *The history of tokens is kept as asked for*: `faithful`, `append-only` | `histories.rs`; `host/gateway/src/tests/histories.rs` |
 //! | *Bad input has a headline, a cause, a mend and an exit code:* | |
 //! | missing files, wrong worlds and versions, corrupt and core modules, bad keys and rows | `bad_input.rs` |
+//! | components that were changed where they are stored | `pins.rs` |
 //! | no server, 401, 404, 429, 500, cut-off and senseless answers | `upstream.rs` |
 //! | *A served policy gives what the model says, to who has the key*, and its traces can be trained on | `serve.rs`; `host/gateway/tests/serve.rs` |
 //! | *An author needs five commands to a scored episode* | `authors.rs` |
+//! | *`doctor` and `bench` tell what they are documented to tell* | `this_machine.rs` |
 
 pub mod author;
+pub mod chance;
 pub mod modules;
 pub mod released;
 pub mod resident;

@@ -1,6 +1,7 @@
 //! What a program said.
 
 use std::{
+    io::Write as _,
     process::Output,
     time::{Duration, Instant},
 };
@@ -31,4 +32,10 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
         assert!(began.elapsed() < Duration::from_secs(120), "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Tells that a part of the proof is missing on this machine, and why.
+pub fn not_tried(why: &str) {
+    // Straight to the stream: what the macros print is shown of tests that fail only.
+    let _ = writeln!(std::io::stderr(), "NOT TRIED: {why}");
 }

@@ -1,7 +1,10 @@
 //! Bad input: a headline, the cause, the mend, and the documented exit code. What servers do wrong
 //! is in `upstream.rs`, what disks do in `disk.rs`.
 
-use fulgurite_tests::{Project, component, modules, root, run_of, said::stderr};
+use fulgurite_tests::{
+    Project, component, modules, root, run_of,
+    said::{says, stderr, stdout},
+};
 use serde_json::json;
 
 /// Runs it and wants this code and these words in the error.
@@ -102,6 +105,34 @@ fn rows_and_keys_that_are_wrong_are_named_with_their_place() {
     let mut limited = run("solve", "x", "empty");
     limited.extend(["--limit", "truns=3"]);
     fails(&project, &limited, 2, &["truns", "turns"]);
+}
+
+#[test]
+fn a_task_file_can_be_checked_without_a_run() {
+    let project = Project::new();
+    project.plain_tasks(3);
+    let good = project.json(&["tasks", "check", "tasks.jsonl"], 0);
+    assert_eq!((&good["tasks"], &good["bad"]), (&json!(3), &json!([])), "{good}");
+    let shown = project.fulgurite(&["tasks", "check", "tasks.jsonl"]).assert().success();
+    says(&stdout(shown.get_output()), &["3 good tasks, 0 broken rows"]);
+
+    let row = |id: &str| json!({ "id": id, "input": "say 1" }).to_string();
+    let rows = [row("a"), "{\"id\":1}".to_owned(), row("b"), row("a"), "\u{1b}[2J".to_owned()];
+    project.write("bad.jsonl", rows.join("\n"));
+    let found = project.json(&["tasks", "check", "bad.jsonl"], 2);
+    assert_eq!(found["tasks"], 2, "{found}");
+    let bad: Vec<&str> =
+        found["bad"].as_array().unwrap().iter().map(|row| row.as_str().unwrap()).collect();
+    let [no_text, twice, no_json] = bad[..] else { panic!("{found}") };
+    says(no_text, &["bad.jsonl:2:", "expected a string"]);
+    says(twice, &["bad.jsonl:4:", "`a`", "line 1", "unique"]);
+    says(no_json, &["bad.jsonl:5:"]);
+    let shown = project.fulgurite(&["tasks", "check", "bad.jsonl"]).assert().code(2);
+    let text = stdout(shown.get_output());
+    says(&text, &["bad.jsonl:2:", "bad.jsonl:4:", "2 good tasks, 3 broken rows"]);
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    fails(&project, &["tasks", "check", "bad.jsonl"], 2, &["broken rows"]);
+    fails(&project, &["tasks", "check", "nowhere.jsonl"], 2, &["nowhere.jsonl"]);
 }
 
 #[test]

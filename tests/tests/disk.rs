@@ -1,39 +1,59 @@
 //! Disks that are full or may not be written to: a clear error, and nothing acknowledged is lost.
 //!
 //! The full disk is a small one, mounted in a namespace of its own. Where the system does not
-//! allow that (it says so and only the second half of the proof is left), a limit on the size of
-//! files stands in for it.
+//! allow that, these tests say so (`NOT TRIED`), and a limit on the size of files stands in for it.
 
 use std::{path::Path, process::Command, time::Duration};
 
 use fulgurite_tests::{
     Project, binary, component,
     released::Witness,
-    said::{says, stderr},
+    said::{not_tried, says, stderr},
 };
 use serde_json::{Value, json};
+
+/// Ways to a namespace in which file systems can be mounted: for everybody, and for root where the
+/// first is forbidden.
+const WAYS: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
+
+const MOUNT: &str = "mount -t tmpfs -o size=3m tmpfs disk";
 
 /// Runs a script of the shell where `disk` is a file system of three megabytes; none where the
 /// system does not allow it. In the script `$F` is the program with a store on that disk, and
 /// `$F $RUN` begins a run.
 fn on_a_small_disk(project: &Project, run: &str, script: &str) -> bool {
     std::fs::create_dir_all(project.path("disk")).unwrap();
+    let apart = |way: &[&str], script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(way).args(["sh", "-c", script]).current_dir(project.path(""));
+        command.env("FULGURITE_HOME", project.path("home")).env("RUST_LOG", "off");
+        command
+    };
+    // Whether it is allowed is asked first: what fails in the script itself is no excuse.
+    let mut refusals = Vec::new();
+    let way = WAYS.into_iter().find(|way| match apart(way, MOUNT).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            refusals.push(stderr(&output).trim().to_owned());
+            false
+        }
+        Err(error) => {
+            refusals.push(error.to_string());
+            false
+        }
+    });
+    let Some(way) = way else {
+        not_tried(&format!("full disks; no file system can be mounted here: {refusals:?}"));
+        return false;
+    };
     let script = format!(
-        "mount -t tmpfs -o size=3m tmpfs disk || exit 99\n\
+        "{MOUNT} || exit 99\n\
          F='{} --store disk/traces.sqlite'\nRUN='{run}'\n{script}",
         binary().display()
     );
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-    command.current_dir(project.path("")).env("FULGURITE_HOME", project.path("home"));
-    command.env("RUST_LOG", "off");
-    match command.status() {
-        Ok(status) if status.success() => true,
-        other => {
-            println!("not tried, because no file system can be mounted here: {other:?}");
-            false
-        }
-    }
+    let status = apart(way, &script).status().unwrap();
+    assert!(status.success(), "the script fails: {status}");
+    true
 }
 
 /// The arguments of a run whose replies fill three megabytes soon.

@@ -93,7 +93,9 @@ fn busy_commands_and_an_endless_loop_do_not_delay_episodes_that_wait_for_the_mod
     let cpu = |went: &Went| went.report["cpu_s"].as_f64().unwrap();
     let wall = busy.report["wall_s"].as_f64().unwrap();
     assert!(cpu(&busy) > wall / 2.0, "{}", busy.report);
-    // Half of the processors is theirs; more than that would take more than twice as long, and
-    // waiting behind each other's turns many times.
-    assert!(busy.took < calm.took * 4 + Duration::from_secs(2), "{:?} {:?}", calm.took, busy.took);
+    // Half of the processors is the busy ones', so the waiting ones may need twice as long for what
+    // they compute; what they wait for takes as long as before. On two cores that other programs
+    // kept busy it took 1.2 times as long; waiting behind each other's turns takes many times.
+    let most = calm.took * 2 + Duration::from_secs(1);
+    assert!(busy.took < most, "{:?} alone, {:?} beside busy ones", calm.took, busy.took);
 }

@@ -52,6 +52,7 @@ fn harnesses() -> Vec<Deed> {
         ("many-files", json!({ "count": 1_000_000 }), "completed"),
         ("many-folders", json!({}), "completed"),
         ("fill", json!({}), "completed"),
+        ("read-again", json!({}), "out-of-fuel"),
         ("names", json!({}), "completed"),
         ("escape", json!({}), "completed"),
         ("links", json!({}), "completed"),
@@ -213,7 +214,7 @@ fn memory_and_files_stay_flat_under_every_hostile_guest_and_the_next_episode_run
         .args(["--concurrency", &alive, "--harness-config", r#"{"do":"input"}"#, "--harness"])
         .arg(component("probe"))
         .args(["--limit", &memory, "--limit", "command-memory=64M", "--limit", "turns=20"])
-        .args(["--limit", "fuel=50M", "--limit", "command-fuel=500M", "--limit", "time=10h"])
+        .args(["--limit", "fuel=100M", "--limit", "command-fuel=500M", "--limit", "time=10h"])
         .args(["--limit", "workspace-bytes=8M", "--limit", "workspace-files=2000"])
         .args(["--limit", "reward-fuel=50M", "--reward"])
         .arg(component("probe-reward"))

@@ -86,20 +86,40 @@ fn suites_pay_honest_work_only() {
     earn(&project, &tasks, wanted, &[]);
 }
 
+/// The work is right, and would be overwritten were a link followed when files are laid down.
 #[test]
-fn a_link_where_the_hidden_file_goes_changes_nothing() {
+fn links_where_hidden_files_and_fixtures_go_are_not_followed() {
     let project = Project::new();
-    let tasks = project.tasks(&[json!({
-        "id": "link", "input": "write calc.py",
-        "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
-    })]);
-    let lines = "mkdir tests && echo 'def test_x(): pass' > mine.py && ln -s ../mine.py \
-                 tests/test_calc.py && mkdir __pycache__ && cp mine.py __pycache__/calc.pyc";
-    let text = format!("```bash\n{lines}\n```\n```submit mine.py\n```");
-    let policy = project.script(json!({ "text": text }).to_string());
-    let (report, _) = project.run(run_of("coder", "tests-pass", tasks, policy));
-    assert_eq!(report["mean_reward"], 0.0, "{report}");
-    assert!(project.episode("last", "0").with("tests/test_calc.py") > 0, "the link was made");
+    let work = "def add(a, b):\n    return a + b\n\ndef data():\n    \
+                return open('data/in.txt').read()\n";
+    let test = "import calc\n\ndef test_add():\n    assert calc.add(2, 3) == 5\n\n\
+                def test_data():\n    assert calc.data() == open('data/in.txt').read() == 'in'\n";
+    let line = format!(
+        "mkdir tests data && cat > calc.py <<'END'\n{work}END\n\
+         ln -s ../calc.py tests/test_calc.py && ln -s ../calc.py data/in.txt"
+    );
+    let task = json!({
+        "id": "links", "input": json!({ "do": "exec", "lines": [line] }).to_string(),
+        "grading": {
+            "mode": "suite", "files": { "tests/test_calc.py": test },
+            "fixtures": { "data/in.txt": "in" },
+        },
+    });
+    earn(&project, &[task], [("links", 1.0)], &[]);
+    let episode = project.episode("last", "0");
+    let changes = episode.at("/changes").and_then(Value::as_array).unwrap();
+    let links = changes.iter().filter(|change| change["entry"] == "symlink").count();
+    assert_eq!(links, 2, "they were made: {episode:#?}");
+}
+
+/// Python code that lays byte code of `source` down at `place`, which Python takes without a look
+/// at the source beside it.
+fn plant(source: &str, place: &str) -> String {
+    format!(
+        "import py_compile as p\nopen('evil.py', 'w').write({source:?})\n\
+         p.compile('evil.py', cfile={place:?}, doraise=True, \
+         invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)\n"
+    )
 }
 
 /// Compiled code that Python would take without looking at its source: of the work, of the test,
@@ -111,13 +131,6 @@ fn planted_caches_with_unchecked_hashes_change_nothing() {
         "id": "cache", "input": "write calc.py",
         "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
     })]);
-    let plant = |source: &str, place: &str| {
-        format!(
-            "import py_compile as p\nopen('evil.py', 'w').write({source:?})\n\
-             p.compile('evil.py', cfile={place:?}, doraise=True, \
-             invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)\n"
-        )
-    };
     let passes = "import unittest\nclass T(unittest.TestCase):\n    def test_add(self): pass\n    \
                   def test_negative(self): pass\n";
     let script = [
@@ -181,6 +194,143 @@ fn functions_pay_honest_work_only() {
         .collect();
     let wanted = works.iter().map(|(name, _, wanted)| (*name, *wanted));
     earn(&project, &tasks, wanted, &["--limit", "command-fuel=3G"]);
+}
+
+/// The same, where the work is a file of the workspace, among whatever else the episode left.
+#[test]
+fn files_pay_honest_work_only() {
+    let good = "def add(a, b):\n    return a + b\n";
+    let bad = "def add(a, b):\n    return None\n";
+    let write = |files: Value| json!({ "do": "write", "files": files, "text": "done" });
+    let shell = |line: String| json!({ "do": "exec", "lines": [line] });
+    let byte_code = format!(
+        "python - <<'END'\n{}open('helper.py', 'w').write({bad:?})\n\
+         open('solution.py', 'w').write('from helper import add\\n')\nEND",
+        plant(good, "__pycache__/helper.cpython-312.pyc"),
+    );
+    let patch = "import unittest\nunittest.TestCase.run = lambda *a: None\n\
+                 import builtins\nbuiltins.AssertionError = ZeroDivisionError\n";
+    let exit = "import os\nos._exit(0)\n";
+    let planted = json!({
+        "solution.py": bad,
+        ".fulgurite-grading/verdict.json": r#"{"passed": 1, "total": 1}"#,
+        ".fulgurite-grading/judge.py": exit, ".fulgurite-grading/worker.py": exit,
+        ".fulgurite-grading/job.json": "{}", ".fulgurite-grading/json.py": patch,
+    });
+    let works = [
+        ("honest", write(json!({ "solution.py": good })), 1.0),
+        ("missing", write(json!({ "other.py": good })), 0.0),
+        ("byte code", shell(byte_code), 0.0),
+        (
+            "own modules",
+            write(json!({ "solution.py": bad, "unittest.py": patch, "json.py": patch })),
+            0.0,
+        ),
+        (
+            "sitecustomize",
+            write(
+                json!({ "solution.py": bad, "sitecustomize.py": patch, "usercustomize.py": patch }),
+            ),
+            0.0,
+        ),
+        (
+            "a link",
+            shell(format!("cat > mine.py <<'END'\n{good}END\nln -s mine.py solution.py")),
+            0.0,
+        ),
+        ("a planted folder of the grader", write(planted), 0.0),
+        (
+            "folders where the drivers go",
+            write(json!({
+                "solution.py": good, ".fulgurite-grading/worker.py/x": "",
+                ".fulgurite-grading/job.json/x": "",
+            })),
+            1.0,
+        ),
+        (
+            "a file where the folder of the grader goes",
+            write(json!({ "solution.py": good, ".fulgurite-grading": "in the way" })),
+            1.0,
+        ),
+    ];
+    let project = Project::new();
+    let test = "def check(candidate):\n    assert candidate(2, 3) == 5\n    \
+                assert candidate(-1, -2) == -3\n";
+    let tasks: Vec<Value> = works
+        .iter()
+        .map(|(name, deed, _)| {
+            json!({
+                "id": name, "input": deed.to_string(),
+                "grading": {
+                    "mode": "function", "entry_point": "add", "prompt": "", "test": test,
+                    "file": "solution.py",
+                },
+            })
+        })
+        .collect();
+    earn(&project, &tasks, works.iter().map(|(name, _, wanted)| (*name, *wanted)), &[]);
+    let planted = project.episode("last", "2");
+    assert!(planted.with("helper.cpython-312.pyc") > 0, "it was planted: {planted:#?}");
+}
+
+/// Answers that end without a score would be left out of training: each has to be graded.
+#[test]
+fn no_answer_escapes_its_grade() {
+    let swallow = "def apply(f):\n    try:\n        f(0)\n    except Exception:\n        pass\n";
+    let callback = "def check(candidate):\n    def seen(x):\n        assert x == 5\n    \
+                    candidate(seen)\n";
+    let number = "def check(candidate):\n    assert candidate('7') == 7\n";
+    let works = [
+        ("calls back", "def apply(f):\n    f(5)\n", callback, 1.0),
+        ("swallows the assertion", swallow, callback, 0.0),
+        ("a class of Python", "apply = int\n", number, 1.0),
+        ("another class of Python", "apply = str\n", number, 0.0),
+    ];
+    let project = Project::new();
+    let tasks: Vec<Value> = works
+        .iter()
+        .map(|(name, work, test, _)| {
+            json!({
+                "id": name, "input": json!({ "do": "answer", "text": work }).to_string(),
+                "grading": { "mode": "function", "entry_point": "apply", "prompt": "", "test": test },
+            })
+        })
+        .collect();
+    earn(&project, &tasks, works.iter().map(|(name, _, _, wanted)| (*name, *wanted)), &[]);
+}
+
+/// A full workspace leaves the grader as much room as an empty one.
+#[test]
+fn filling_the_workspace_neither_helps_nor_hurts() {
+    let fill = |add: &str| {
+        let script = format!(
+            "open('calc.py', 'w').write({add:?})\n\
+             try:\n    for i in range(1000): open(f'name-{{i}}', 'w').close()\n\
+             except OSError: print('names', i)\n\
+             import os\nf = open('calc.py', 'ab', buffering=0)\n\
+             try:\n    while True: f.write(b'#' * 100)\n\
+             except OSError: print('bytes', os.path.getsize('calc.py') // 1000)\n"
+        );
+        json!({ "do": "exec", "lines": [format!("python - <<'END'\n{script}END")] })
+    };
+    let works = [
+        ("honest", fill("def add(a, b):\n    return a + b\n#"), 1.0),
+        ("wrong", fill("def add(a, b):\n    return None\n#"), 0.0),
+    ];
+    let project = Project::new();
+    let tasks: Vec<Value> = works
+        .iter()
+        .map(|(name, deed, _)| {
+            json!({
+                "id": name, "input": deed.to_string(),
+                "grading": { "mode": "suite", "files": { "tests/test_calc.py": SUITE } },
+            })
+        })
+        .collect();
+    let limits = ["--limit", "workspace-files=50", "--limit", "workspace-bytes=64K"];
+    earn(&project, &tasks, works.iter().map(|(name, _, wanted)| (*name, *wanted)), &limits);
+    let episode = project.episode("last", "0");
+    assert!(episode.with("names 49") > 0 && episode.with("bytes 65") > 0, "{episode:#?}");
 }
 
 #[test]

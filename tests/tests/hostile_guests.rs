@@ -28,6 +28,14 @@ fn an_endless_loop_inside_a_host_call_ends_out_of_fuel() {
     ends(&json!({ "do": "loop-in-host" }), &["fuel=100M"], "out-of-fuel");
 }
 
+/// Far more work for the host than for the guest: its fuel has to see it.
+#[test]
+fn reading_without_end_ends_out_of_fuel_and_not_in_time() {
+    let began = std::time::Instant::now();
+    ends(&json!({ "do": "read-again" }), &["fuel=2G"], "out-of-fuel");
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+}
+
 #[test]
 fn memory_without_end_ends_out_of_memory() {
     ends(&json!({ "do": "grow-memory" }), &["memory=32M"], "out-of-memory");

@@ -3,13 +3,14 @@
 use fulgurite_tests::{
     Project,
     author::{new_plugins, run_new_plugins},
+    said::not_tried,
 };
 
 #[test]
 #[ignore = "fetches from npm and takes minutes: cargo xtask test -- --ignored"]
 fn a_new_harness_and_a_new_reward_in_javascript_build_and_run() {
     if std::process::Command::new("npm").arg("--version").output().is_err() {
-        eprintln!("npm is not installed: plugins in JavaScript are not tested");
+        not_tried("plugins in JavaScript; npm is not installed");
         return;
     }
     let project = Project::new();

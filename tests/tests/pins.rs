@@ -2,7 +2,7 @@
 
 use fulgurite_tests::{
     Project, component, run_of,
-    said::{says, stderr, wait_for},
+    said::{says, stderr, stdout, wait_for},
 };
 use serde_json::json;
 
@@ -122,4 +122,73 @@ fn a_run_of_a_file_goes_on_with_what_the_file_was() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(project.json(&["trace", "list"], 0)[0]["status"], "finished");
     assert_eq!(project.json(&["plugin", "prune"], 0)["components_removed"], 1);
+}
+
+/// One task with the registered harness `mine` of this project's own home.
+fn mine(project: &Project) -> (Option<i32>, String) {
+    let reward = component("exact-match");
+    let run = run_of("mine", reward, project.plain_tasks(1), "oracle");
+    let output = project.fulgurite(&["--home", "home", "run"]).args(run).output().unwrap();
+    (output.status.code(), stderr(&output))
+}
+
+/// Registers `solve` as `mine` in this project's own home; where its file is.
+fn register_mine(project: &Project) -> std::path::PathBuf {
+    let solve = component("solve");
+    let add = ["--home", "home", "plugin", "add", solve.to_str().unwrap(), "--name", "mine"];
+    project.path(project.json(&add, 0)["file"].as_str().unwrap())
+}
+
+#[test]
+fn a_component_that_was_changed_is_named_and_not_run() {
+    let project = Project::new();
+    let stored = register_mine(&project);
+    let verify = ["--home", "home", "plugin", "verify"];
+    assert_eq!(project.json(&verify, 0)["problems"], json!([]));
+    assert_eq!(mine(&project).0, Some(0));
+
+    let mut bytes = std::fs::read(&stored).unwrap();
+    bytes.extend([0, 5, 4, b'e', b'v', b'i', b'l']);
+    std::fs::write(&stored, bytes).unwrap();
+    let found = project.json(&verify, 3);
+    let [problem] = &found["problems"].as_array().unwrap()[..] else { panic!("{found}") };
+    let file = stored.file_name().unwrap().to_str().unwrap();
+    says(problem.as_str().unwrap(), &["`mine` was changed", file, "add the right file again"]);
+    let shown = project.fulgurite(&verify).assert().code(3);
+    says(&stdout(shown.get_output()), &["`mine` was changed"]);
+    says(&stderr(shown.get_output()), &["error: 1 problem in the registry"]);
+    let (code, error) = mine(&project);
+    assert_eq!(code, Some(3), "{error}");
+    says(&error, &["the file of `mine` was changed", file, "fulgurite plugin add"]);
+    let runs = project.json(&["trace", "list"], 0);
+    assert_eq!(runs.as_array().unwrap().len(), 1, "nothing ran: {runs}");
+
+    assert_eq!(register_mine(&project), stored);
+    assert_eq!(project.json(&verify, 0)["problems"], json!([]));
+    assert_eq!(mine(&project).0, Some(0));
+}
+
+#[test]
+fn a_name_that_was_removed_is_unknown_and_what_was_pinned_still_runs() {
+    let project = Project::new();
+    let stored = register_mine(&project);
+    let plugin =
+        |command: &str, code| project.json(&["--home", "home", "plugin", command, "mine"], code);
+    plugin("pin", 0);
+    assert_eq!(plugin("remove", 0), json!({ "removed": "mine", "scope": "user" }));
+    assert_eq!(project.json(&["--home", "home", "plugin", "list"], 0), json!([]));
+    let (code, error) = mine(&project);
+    assert_eq!(code, Some(0), "the pin holds: {error}");
+    assert_eq!(plugin("unpin", 0)["unpinned"], true);
+    let (code, error) = mine(&project);
+    assert_eq!(code, Some(3), "{error}");
+    says(&error, &["no plugin is called `mine`"]);
+
+    assert_eq!(register_mine(&project), stored);
+    plugin("remove", 0);
+    assert!(!stored.exists(), "nobody needs it any more");
+    for command in ["remove", "show"] {
+        let unknown = project.fulgurite(&["--home", "home", "plugin", command, "mine"]).assert();
+        says(&stderr(unknown.code(3).get_output()), &["no plugin is called `mine`"]);
+    }
 }

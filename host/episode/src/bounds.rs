@@ -11,7 +11,7 @@ use crate::limits::EpisodeLimits;
 /// What a wished timeout of a command is worth in fuel. An interpreter in the lane was measured at
 /// 7 to 8 million a millisecond (CPython 3.12, an endless loop, one core of a busy machine); a
 /// little less gives slow machines the time that was asked for.
-const FUEL_PER_MILLISECOND: u64 = 5_000_000;
+pub(crate) const FUEL_PER_MILLISECOND: u64 = 5_000_000;
 
 /// The seed of an episode: the same for every attempt, so that a retry is the same episode.
 pub(crate) fn seed(run: u64, task: &str, sample: u32) -> u64 {

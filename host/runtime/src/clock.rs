@@ -4,8 +4,9 @@
 //! see (a host call that hangs, above all). It counts only time that is the guest's or its host
 //! functions': while the guest waits for the policy or for a place in a queue,
 //! [`EpisodeClock::stand_still`] holds it, and while it could go on but others have the threads it
-//! stands still as well. It has nothing to do with the clock the guest reads, which is virtual
-//! (see [`crate::wasi`]).
+//! stands still as well. That of a program of the lane runs only while the program computes: it
+//! waits for nothing but the program it is connected to, whose time is not its own. It has nothing
+//! to do with the clock the guest reads, which is virtual (see [`crate::wasi`]).
 
 use std::{
     future::{Future, poll_fn},
@@ -78,6 +79,21 @@ impl EpisodeClock {
             let (polled, could_go_on) = turns.poll(call.as_mut(), context);
             if polled.is_pending() && could_go_on {
                 queued = Some(self.stand_still());
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Runs `call`; the clock stands still between its turns, whatever it waits for.
+    pub(crate) async fn charge_turns<F: Future>(&self, call: F) -> F::Output {
+        let mut call = pin!(call);
+        let mut between = None;
+        poll_fn(|context| {
+            between = None;
+            let polled = call.as_mut().poll(context);
+            if polled.is_pending() {
+                between = Some(self.stand_still());
             }
             polled
         })
@@ -201,6 +217,23 @@ mod tests {
         call.await;
         assert!(!clock.stands_still());
         clock.reached(Duration::from_nanos(1)).await;
+    }
+
+    #[tokio::test]
+    async fn only_turns_are_charged_to_a_call_that_waits_for_another_guest() {
+        let clock = EpisodeClock::start();
+        let inside = clock.clone();
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let call = async move {
+            receiver.await.unwrap();
+            inside.stands_still()
+        };
+        let mut call = pin!(clock.charge_turns(call));
+        assert!(!clock.stands_still());
+        assert!(futures::poll!(&mut call).is_pending());
+        assert!(clock.stands_still());
+        sender.send(()).unwrap();
+        assert!(!call.await, "the clock runs in a turn");
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Resources,
     #[error("the host's pool is full or the machine is out of memory")]
     Host,
+    #[error("the record of the episode cannot be read")]
+    Record,
 }
 
 /// What went wrong for a guest in each of its capabilities without a success after it: what an
@@ -105,7 +107,7 @@ fn kind_of(error: &wasmtime::Error, quota: &Quota, blame: Blame) -> (FailureKind
             Stop::Cancelled => FailureKind::Cancelled,
             Stop::ImportInDescribe => FailureKind::Denied,
             Stop::Resources => FailureKind::OutOfMemory,
-            Stop::Host => FailureKind::SandboxError,
+            Stop::Host | Stop::Record => FailureKind::SandboxError,
         };
         return (kind, stop.to_string());
     }

@@ -12,7 +12,9 @@ use crate::{
     engine::Engine,
     failure::{Blame, Failure, Stop, classify, truncate},
     limits::{Limits, Quota},
-    wasi::{ClockConfig, Output, Preopen, WasiConfig, WasiLimits, WasiState, WasiView},
+    wasi::{
+        ClockConfig, Output, Preopen, WasiConfig, WasiLimits, WasiState, WasiView, pay_for_calls,
+    },
 };
 
 /// Bytes of standard error that go into the message of a failure.
@@ -147,6 +149,7 @@ pub(crate) fn store<T: GuestView>(engine: &Engine, mut data: T) -> wasmtime::Res
     store.set_fuel(limits.fuel.get())?;
     store.set_hostcall_fuel(usize::try_from(limits.hostcall_bytes.get())?);
     store.set_max_component_handles(usize::try_from(limits.handles.get())?);
+    pay_for_calls(&mut store);
     store.set_epoch_deadline(1);
     let mut graced = false;
     store.epoch_deadline_callback(move |mut store| {

@@ -4,7 +4,7 @@
 //!
 //! | limit or signal | what the guest sees | kind |
 //! |---|---|---|
-//! | `fuel` | is stopped | `out-of-fuel` |
+//! | `fuel`, of instructions and of calls of WASI ([`crate::wasi::fuel`]) | is stopped | `out-of-fuel` |
 //! | `memory-bytes`, summed over all memories | `memory.grow` answers −1; a trap or exit afterwards is put down to it | `out-of-memory` |
 //! | `table-elements`, summed over all tables | `table.grow` answers −1; likewise | `out-of-memory` |
 //! | `memories`, `tables`, `instances` | is never started | `out-of-memory` |
@@ -22,6 +22,7 @@
 //! | the lane is down | `unavailable`; likewise | `sandbox-error` |
 //! | [`crate::clock::Cancellation`] | `cancelled`, then the grace, then is stopped | `cancelled` |
 //! | the pool of instances is full, the machine is out of memory | is never started | `sandbox-error` |
+//! | the turns that a reward asks for cannot be read | is stopped | `sandbox-error` |
 //! | returns an error | – | `harness-error` |
 //! | exits without an outcome | – | `harness-error` |
 //!
@@ -52,7 +53,7 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// Fuel: about one unit an instruction.
+    /// Fuel: about one unit an instruction, and what calls of WASI cost.
     pub fuel: Option<u64>,
     /// Milliseconds on the wall clock, the backstop.
     pub wall_ms: Option<u64>,
@@ -100,7 +101,7 @@ pub enum LimitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Limits {
-    /// Fuel: about one unit an instruction.
+    /// Fuel: about one unit an instruction, and what calls of WASI cost.
     pub fuel: NonZeroU64,
     /// Milliseconds on the wall clock, the backstop.
     pub wall_ms: NonZeroU64,

@@ -8,7 +8,9 @@
 //!   by itself. Errors are for what is not the program's doing.
 //! - The same program with the same request gives the same output and uses the same fuel, on any
 //!   machine, alone or connected to another program.
-//! - The wall clock is a backstop only. Where it strikes, the answer is an error.
+//! - The wall clock is a backstop only, and counts only while the program computes, not while it
+//!   waits for the one it is connected to. Where it strikes, the answer is an error.
+//! - What the host does for a program costs it fuel ([`crate::wasi::fuel`]).
 //! - Two programs connected by [`crate::wasi::connect`] and run at once cannot hang each other.
 //!
 //! The caller owns the threads: a run is one future that computes between awaits and yields every
@@ -16,7 +18,7 @@
 
 use fulgurite_trace::{Captured, CommandStop, FailureKind};
 use wasmtime::{
-    Engine, Store,
+    Engine, Store, UpdateDeadline,
     component::{Component, Linker},
 };
 use wasmtime_wasi::p2::bindings::CommandPre;
@@ -176,11 +178,12 @@ impl Program {
             let command = self.pre.instantiate_async(&mut store).await?;
             command.wasi_cli_run().call_run(&mut store).await
         };
-        // Time in which others had the threads is not the command's.
+        // Time in which others had the threads is not the command's, nor is that in which the
+        // program it is connected to computes.
         let clock = EpisodeClock::start();
         let called = tokio::select! {
             biased;
-            called = clock.charge(call) => Some(called),
+            called = clock.charge_turns(call) => Some(called),
             () = clock.reached(limits.wall()) => None,
         };
         let fuel = limits.fuel.get();
@@ -228,8 +231,11 @@ impl Program {
         store.limiter(|state| &mut state.quota);
         store.set_fuel(limits.fuel.get())?;
         store.fuel_async_yield_interval(Some(YIELD_FUEL))?;
-        // Fuel decides; on engines that count epochs too, they must not strike.
-        store.set_epoch_deadline(u64::MAX / 2);
+        // Fuel decides when it ends. But paying for a call begins the interval anew, and programs
+        // that call all the time must give way too: at each epoch, where the engine counts them.
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+        wasi::pay_for_calls(&mut store);
         store.set_hostcall_fuel(usize::try_from(limits.hostcall_bytes.get())?);
         store.set_max_component_handles(usize::try_from(limits.handles.get())?);
         Ok(store)

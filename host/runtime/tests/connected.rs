@@ -9,14 +9,19 @@
 
 mod support;
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{
+    num::NonZeroU64,
+    time::{Duration, Instant},
+};
 
 use fulgurite_runtime::{
-    program::{ProgramEnd, ProgramRequest},
+    componentize::componentize,
+    program::{Program, ProgramEnd, ProgramRequest},
     wasi::{Output, Stdin, connect},
 };
 use fulgurite_trace::CommandStop;
-use support::python::{python, request};
+use support::python::{engine, python, request};
+use wasmtime::component::Component;
 
 fn requests(left: &str, right: &str) -> (ProgramRequest, ProgramRequest) {
     let (one, two) = connect();
@@ -85,6 +90,40 @@ async fn end_of_one_is_the_end_of_input_of_the_other() {
     let (left, right) = tokio::join!(python().run(left), python().run(right));
     assert_eq!(left.unwrap().stop, Some(CommandStop::Timeout));
     assert_eq!(stderr(&right.unwrap()), "'partial\\n'\n");
+}
+
+/// A program in text.
+fn program(text: &str) -> Program {
+    let engine = engine();
+    let component = componentize(&wat::parse_str(text).unwrap()).unwrap();
+    Program::new(&engine, &Component::new(&engine, component).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn waiting_for_the_other_is_not_charged_on_the_wall_clock() {
+    let waits = program(
+        r#"(module
+            (import "wasi_snapshot_preview1" "fd_read"
+                (func $read (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (func (export "_start")
+                (i32.store (i32.const 0) (i32.const 64))
+                (i32.store (i32.const 4) (i32.const 8))
+                (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 16)))))"#,
+    );
+    let computes = program(
+        r#"(module (memory (export "memory") 1)
+            (func (export "_start") (loop $again (br $again))))"#,
+    );
+    let (mut left, mut right) = requests("", "");
+    left.limits.wall_ms = NonZeroU64::new(200).unwrap();
+    right.limits.fuel = NonZeroU64::new(2_000_000_000).unwrap();
+    let began = Instant::now();
+    let (left, right) = tokio::join!(waits.run(left), computes.run(right));
+    assert_eq!(right.unwrap().stop, Some(CommandStop::Timeout));
+    let left = left.unwrap();
+    assert_eq!((left.status, left.stop), (0, None), "after {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_millis(200), "the test is too fast to prove it");
 }
 
 #[tokio::test]

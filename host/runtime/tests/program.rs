@@ -14,11 +14,14 @@ use std::num::NonZeroU64;
 
 use fulgurite_runtime::{
     limits::{LimitSettings, Limits, Role},
-    program::{Program, ProgramError, ProgramRequest},
-    wasi::{ClockConfig, Output, Stdin},
+    program::{Program, ProgramEnd, ProgramError, ProgramRequest},
+    wasi::{ClockConfig, Output, Stdin, fuel},
 };
 use fulgurite_trace::CommandStop;
-use support::python::{engine, output, python, request, run};
+use support::{
+    python::{engine, output, python, request, run, run_in},
+    tree::MemoryTree,
+};
 use wasmtime::component::Component;
 
 #[tokio::test]
@@ -97,12 +100,71 @@ async fn refused_memory_and_a_trap_are_out_of_memory() {
     assert_eq!((end.status, end.stop), (137, Some(CommandStop::Memory)));
 }
 
-async fn run_module(module: &[u8]) -> fulgurite_runtime::program::ProgramEnd {
+async fn run_module(module: &[u8]) -> ProgramEnd {
+    run_module_with(module, Limits::of(Role::Program)).await
+}
+
+async fn run_module_with(module: &[u8], limits: Limits) -> ProgramEnd {
     let engine = engine();
     let component = fulgurite_runtime::componentize::componentize(module).unwrap();
     let component = Component::new(&engine, component).unwrap();
     let program = Program::new(&engine, &component).unwrap();
-    program.run(ProgramRequest::new(["module"])).await.unwrap()
+    let request = ProgramRequest { limits, ..ProgramRequest::new(["module"]) };
+    program.run(request).await.unwrap()
+}
+
+/// Asks the host as many times for 64 KiB of random bytes, with next to no instruction of its own.
+fn asks_the_host(times: u32) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+            (import "wasi_snapshot_preview1" "random_get"
+                (func $random (param i32 i32) (result i32)))
+            (memory (export "memory") 2)
+            (func (export "_start") (local $left i32)
+                (local.set $left (i32.const {times}))
+                (loop $more
+                    (drop (call $random (i32.const 0) (i32.const 65536)))
+                    (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+                    (br_if $more (local.get $left)))))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+#[tokio::test]
+async fn host_calls_cost_what_they_move_and_the_same_every_time() {
+    let few = run_module(&asks_the_host(10)).await;
+    let many = run_module(&asks_the_host(1010)).await;
+    assert_eq!((few.status, many.status), (0, 0), "{:?}", many.message);
+    let cost = many.fuel_used - few.fuel_used;
+    let moved = 1000 * (fuel::CALL + 65_536 * fuel::BYTE);
+    assert!(cost >= moved && cost < moved + moved / 10, "{cost} for {moved}");
+    assert_eq!(many, run_module(&asks_the_host(1010)).await);
+}
+
+#[tokio::test]
+async fn host_calls_alone_can_use_up_the_fuel() {
+    let settings = LimitSettings { fuel: Some(20_000_000), ..LimitSettings::default() };
+    let limits = Limits::decode(Role::Program, &settings).unwrap();
+    let end = run_module_with(&asks_the_host(1_000_000), limits).await;
+    assert_eq!((end.status, end.stop), (124, Some(CommandStop::Timeout)), "{:?}", end.message);
+    assert_eq!(end.fuel_used, 20_000_000);
+}
+
+/// Reads the same MiB a hundred times: nothing but a wall clock would have seen it.
+#[tokio::test]
+async fn reading_a_file_again_and_again_costs_its_bytes() {
+    let tree = MemoryTree::new();
+    tree.put("big", &vec![0; 1 << 20]);
+    let read = |times: u32| {
+        format!(
+            "f = open('big', 'rb', buffering=0)\nn = 0\nfor _ in range({times}):\n  \
+             f.seek(0)\n  n += len(f.read(1 << 20))\nprint(n)"
+        )
+    };
+    let (none, many) = (run_in(&tree, &read(0)).await, run_in(&tree, &read(100)).await);
+    let bytes: u64 = output(&many).trim().parse().unwrap();
+    assert!(bytes > 1 << 20, "{bytes} bytes were read");
+    assert!(many.fuel_used - none.fuel_used >= bytes * fuel::BYTE, "{bytes}: {}", many.fuel_used);
 }
 
 #[tokio::test]

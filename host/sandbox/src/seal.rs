@@ -144,12 +144,14 @@ impl Sealed {
     }
 
     /// A new tree for a grader: the lower layer with the changes made to it. It is the same
-    /// whether this came from a live tree or from its bytes. The changes count for the quota but
-    /// are made beyond it if need be.
-    pub fn tree(&self, quota: Quota) -> Result<Tree, SealError> {
-        let tree = Tree::new(Arc::clone(&self.snapshot.lower), quota);
+    /// whether this came from a live tree or from its bytes.
+    ///
+    /// `room` is what the grader may add: its names and bytes come on top of what the changes use,
+    /// so that an episode that filled its workspace leaves a grader no less room than any other.
+    pub fn tree(&self, room: Quota) -> Result<Tree, SealError> {
+        let tree = Tree::new(Arc::clone(&self.snapshot.lower), room);
         self.apply_to(&tree)?;
-        Ok(tree)
+        Ok(tree.with_room_on_top())
     }
 
     /// Makes the changes in a tree, following nothing: what stands in the way is removed. The

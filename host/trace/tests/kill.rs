@@ -158,7 +158,15 @@ fn check(store: &Store, told: &Told) {
         assert_eq!((summary.state, summary.total), (State::Scored, Some(f64::from(*task))));
     }
     let plan = store.resume_plan(run).unwrap();
-    assert!(plan.recorded.len() >= told.scored.len());
+    let recorded: Vec<u32> = plan.recorded.iter().map(|summary| summary.episode.task).collect();
+    assert!(told.scored.iter().all(|task| recorded.contains(task)), "{recorded:?}: {told:?}");
+    let mut planned: Vec<u32> = plan.missing.iter().map(|queued| queued.episode.task).collect();
+    assert!(told.turns.keys().all(|task| recorded.contains(task) || planned.contains(task)));
+    planned.extend(&recorded);
+    planned.sort_unstable();
+    // They are queued at once, so there are all of them, each once, or none.
+    let all: Vec<u32> = (0..EPISODES).collect();
+    assert!(planned == all || planned.is_empty(), "{planned:?}");
 }
 
 /// Kills children that write to one store, at instants scattered over their lives.

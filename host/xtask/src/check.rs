@@ -6,6 +6,13 @@ use anyhow::Result;
 
 use crate::project::{self, Selection, cargo, check};
 
+/// Workspaces of guests whose code also compiles for the host, where its unit tests run.
+const GUESTS: [&str; 5] =
+    ["sdk/rust", "plugins", "examples/quickstart", "examples/learn", "examples/shell"];
+
+/// Guests of the tests are wrong on purpose; only their form is checked.
+const TEST_GUESTS: &str = "tests/guests";
+
 /// Sets up and runs every test, also of the guests' own workspaces.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let home = project::test_home();
@@ -22,13 +29,8 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
 
 /// Unit tests of what guests are made of; these parts run on the host as well.
 fn guests() -> Result<()> {
-    for workspace in ["sdk/rust", "plugins"] {
-        check(
-            cargo()
-                .current_dir(project::root().join(workspace))
-                .env("CARGO_TARGET_DIR", project::target_folder().join("guests"))
-                .arg("test"),
-        )?;
+    for workspace in GUESTS {
+        check(guest_cargo(workspace).arg("test"))?;
     }
     check(
         Command::new("python3")
@@ -37,9 +39,26 @@ fn guests() -> Result<()> {
     )
 }
 
+/// A cargo command in a workspace of guests.
+fn guest_cargo(workspace: &str) -> Command {
+    let mut command = cargo();
+    command.current_dir(project::root().join(workspace));
+    // One folder for all of them, as where they are built, so that the SDK is compiled once.
+    command.env("CARGO_TARGET_DIR", project::target_folder().join("guests"));
+    command
+}
+
 /// What is checked beside the tests. `cargo-deny` must be installed; CUDA need not be.
 pub(crate) fn lint() -> Result<()> {
     check(cargo().args(["fmt", "--all", "--check"]))?;
+    for workspace in GUESTS.into_iter().chain([TEST_GUESTS]) {
+        check(guest_cargo(workspace).args(["fmt", "--all", "--check"]))?;
+    }
+    for workspace in GUESTS {
+        // The SDK's examples are behind a feature.
+        let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
+        check(guest_cargo(workspace).args(everything).args(["--", "--deny", "warnings"]))?;
+    }
     check(cargo().args([
         "clippy",
         "--release",

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::{
     artifacts,
@@ -24,13 +24,67 @@ pub(crate) fn run(tasks: u32) -> Result<()> {
     )?;
     say("the `coder` harness with reference answers: proves the sandbox and the grader");
     episodes(&mut host.command(), &file, "coder", &["--policy", "oracle"])?;
+    every_answer_passed(&host, &file)?;
     say("the `solve` harness with SmolLM2-135M on the CPU: a small model solves few tasks or none");
     let model = artifacts::folder()?.join("SmolLM2-135M-Instruct.Q4_1.gguf");
     let policy = format!("gguf:{}", model.display());
     let sampling = ["--policy", &policy, "--temperature", "0", "--max-tokens", "256"];
     episodes(&mut host.command(), &file, "solve", &sampling)?;
     say("training: a policy with random weights learns to use its tools (examples/learn)");
-    learn(&host, &folder.join("learn"))
+    let folder = folder.join("learn");
+    learn(&host, &folder)?;
+    something_was_learned(&folder.join("out").join("metrics.jsonl"))
+}
+
+/// Fails unless every task of the last run earned 1: the reference answers are right.
+fn every_answer_passed(host: &Host, tasks: &Path) -> Result<()> {
+    let mut list = host.command();
+    list.args(["--json", "trace", "list", "last"]);
+    let listed = list.output().with_context(|| format!("cannot start {list:?}"))?;
+    if !listed.status.success() {
+        bail!("{list:?} failed: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    }
+    let totals = numbers(&String::from_utf8_lossy(&listed.stdout), "total");
+    let passed = totals.iter().filter(|total| **total >= 1.0).count();
+    let wanted = fs::read_to_string(tasks)?.lines().count();
+    if passed != wanted {
+        bail!(
+            "{passed} of {wanted} reference answers passed their tests, and all of them have to\n  \
+             mend: look at the others, which `fulgurite trace list last` names, with `fulgurite \
+             trace show last TASK`"
+        );
+    }
+    say(format!("{passed} of {wanted} reference answers passed their tests"));
+    Ok(())
+}
+
+/// Fails unless the reward on tasks that were held out is higher after the training than before.
+fn something_was_learned(metrics: &Path) -> Result<()> {
+    let lines = fs::read_to_string(metrics)
+        .with_context(|| format!("cannot read {}", metrics.display()))?;
+    let rewards = numbers(&lines, "validation/reward");
+    match (rewards.first(), rewards.last()) {
+        (Some(before), Some(after)) if after > before => {
+            say(format!("the reward on held-out tasks rose from {before:.3} to {after:.3}"));
+            Ok(())
+        }
+        _ => bail!(
+            "nothing was learned: the rewards on held-out tasks were {rewards:?}, first to last\n  \
+             mend: {} tells of every step",
+            metrics.display()
+        ),
+    }
+}
+
+/// The numbers under a name in JSON, in their order. Two names are no reason for a parser in what
+/// a newcomer waits for.
+fn numbers(json: &str, name: &str) -> Vec<f64> {
+    let name = format!("\"{name}\":");
+    let number = |rest: &str| {
+        let end = rest.find([',', '}', '\n']).unwrap_or(rest.len());
+        rest.get(..end)?.trim().parse::<f64>().ok()
+    };
+    json.split(&name).skip(1).filter_map(number).collect()
 }
 
 /// Trains in a folder of its own, from the beginning.
@@ -60,4 +114,32 @@ fn episodes(fulgurite: &mut Command, tasks: &Path, harness: &str, more: &[&str])
             .arg(tasks)
             .args(more),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn numbers_are_found_by_their_whole_name() {
+        let pretty = r#"[
+  {
+    "total": 1.0,
+    "subtotal": 3
+  },
+  {
+    "total": null,
+    "text": "\"total\": 7"
+  },
+  {
+    "total": 0.25
+  }
+]"#;
+        assert_eq!(numbers(pretty, "total"), [1.0, 0.25]);
+        let lines = r#"{"metrics":{"validation/reward":0.0}}
+{"metrics":{"loss":2.0}}
+{"metrics":{"a":1,"validation/reward":1e-1,"b":2}}"#;
+        assert_eq!(numbers(lines, "validation/reward"), [0.0, 0.1]);
+        assert_eq!(numbers("", "total"), Vec::<f64>::new());
+    }
 }

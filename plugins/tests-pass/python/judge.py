@@ -32,6 +32,19 @@ def compiled(source, name):
         raise Mistake(f"{name} does not compile: {error}") from None
 
 
+def counted(channel, candidate):
+    """The candidate. One that is a class of Python itself is called on this side, which holds the
+    same class; such calls count like any other."""
+    if isinstance(candidate, Remote) or not callable(candidate):
+        return candidate
+
+    def call(*args, **kwargs):
+        channel.calls += 1
+        return candidate(*args, **kwargs)
+
+    return call
+
+
 def judge_function(job, channel):
     """HumanEval's form: `check(candidate)` raises unless all is well."""
     name, prompt = job["entry_point"], job["prompt"]
@@ -44,7 +57,7 @@ def judge_function(job, channel):
         helpers = compiled(prompt + "    pass\n", "the prompt")
     verdict = {"passed": 0, "total": 1, "failures": []}
     try:
-        candidate = channel.apply("candidate", [])
+        candidate = counted(channel, channel.apply("candidate", []))
         space = {"__name__": "tests"}
         exec(helpers, space)
         space[name] = candidate
@@ -52,6 +65,7 @@ def judge_function(job, channel):
         if not callable(space.get("check")):
             raise Mistake("the test defines no function `check`")
         space["check"](candidate)
+        channel.check_assertions()
         if channel.calls == 0 and not channel.broken:
             raise Mistake("the test never calls the candidate")
         verdict["passed"] = 1
@@ -184,6 +198,10 @@ def judge_suite(job, channel):
             super().stopTest(test)
             if channel.broken:
                 statuses[test.fulgurite_name] = channel.broken
+            try:
+                channel.check_assertions()
+            except AssertionError as error:
+                self.bad(test, error)
 
         def bad(self, test, error):
             name = getattr(test, "fulgurite_name", None) or str(test)
@@ -213,6 +231,7 @@ def judge_suite(job, channel):
     for path in paths:
         try:
             module = importlib.import_module(path[:-3].replace("/", "."))
+            channel.check_assertions()
         except Mistake:
             raise
         except BaseException as error:
@@ -243,15 +262,17 @@ def judge_suite(job, channel):
 
 
 def judge(job, channel):
-    """The verdict; a broken channel passes nothing, whatever the tests caught."""
+    """The verdict. A broken channel passes nothing, whatever the tests caught; nor does an
+    assertion of theirs that the work caught."""
     try:
         run = {"function": judge_function, "suite": judge_suite}[job["mode"]]
         verdict = run(job, channel)
     except Mistake as mistake:
         return {"mistake": str(mistake), "passed": 0, "total": 0, "failures": []}
-    if channel.broken:
+    reason = channel.broken or channel.swallowed
+    if reason:
         verdict["passed"] = min(verdict["passed"], verdict["total"] - 1)
-        verdict["failures"].append(["the work", channel.broken])
+        verdict["failures"].append(["the work", reason])
     verdict["calls"] = channel.calls
     return verdict
 

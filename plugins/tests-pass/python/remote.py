@@ -37,6 +37,7 @@ class Channel:
         self.calls = 0
         self.served = 0
         self.broken = None
+        self.swallowed = None
         self.own = []
         self.classes = {}
 
@@ -56,10 +57,8 @@ class Channel:
         back = function == "call" and self.write_back
         if back:
             message["w"] = True
-        try:
-            write_line(self.writer, message)
-        except OSError:
-            self.fail("the work ended")
+        self.send(message)
+        swallowed, error = self.swallowed, None
         reply = self.receive(sequence)
         try:
             if "e" in reply:
@@ -68,10 +67,26 @@ class Channel:
                 value = self.decode(reply["v"])
                 if back:
                     self.take_back(args, [self.decode(form) for form in reply["w"]])
-                return value
         except (Malformed, LookupError, TypeError, ValueError, RecursionError) as problem:
             self.fail(f"a malformed answer: {problem}")
-        raise error
+        if isinstance(error, AssertionError):
+            # It comes out of the call after all, and the test decides what that means.
+            self.swallowed = swallowed
+        if error is not None:
+            raise error
+        return value
+
+    def check_assertions(self):
+        """Raises the assertion that failed in a function of the tests and that the work caught."""
+        reason, self.swallowed = self.swallowed, None
+        if reason:
+            raise AssertionError(reason)
+
+    def send(self, message):
+        try:
+            write_line(self.writer, message)
+        except OSError:
+            self.fail("the work ended")
 
     def receive(self, sequence):
         while True:
@@ -104,7 +119,11 @@ class Channel:
             reply["v"] = self.encode(function(*args, **kwargs))
         except Exception as error:
             reply["e"] = [type(error).__name__, str(error)]
-        write_line(self.writer, reply)
+            if isinstance(error, AssertionError):
+                # The work could catch it, and has no say in whether an assertion holds.
+                reason = f"an assertion failed in a function of the test: {error}"
+                self.swallowed = self.swallowed or reason
+        self.send(reply)
 
     def take_back(self, args, changed):
         for before, after in zip(args, changed):

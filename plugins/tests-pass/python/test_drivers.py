@@ -3,6 +3,7 @@
 Each case runs judge and worker as two processes joined by two pipes, as the grader does.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -34,8 +35,15 @@ def lay(folder, files):
         target.unlink(missing_ok=True)
         if isinstance(contents, tuple):
             target.symlink_to(contents[0])
+        elif isinstance(contents, bytes):
+            target.write_bytes(contents)
         else:
             target.write_text(contents)
+
+
+def unchecked(code):
+    """Byte code that Python takes without a look at the source it was made from."""
+    return bytes(importlib._bootstrap_external._code_to_hash_pyc(code, b"12345678", False))
 
 
 def run(judge_job, worker_job, work=None, timeout=SECONDS):
@@ -52,7 +60,7 @@ def run(judge_job, worker_job, work=None, timeout=SECONDS):
         lay(right, work or {})
         lay(right, {f"{place}/worker.py": WORKER, f"{place}/job.json": json.dumps(worker_job)})
         to_worker, to_judge = os.pipe(), os.pipe()
-        python = [sys.executable, "-I", "-B"]
+        python = [sys.executable, "-I", "-B", "-X", f"pycache_prefix={place}/none"]
         judge = subprocess.Popen(
             [*python, f"{place}/judge.py"], cwd=left, stdin=to_judge[0], stdout=to_worker[1],
             stderr=subprocess.PIPE,
@@ -145,6 +153,29 @@ class Function(unittest.TestCase):
         answer = "def f(x):\n    x.sort()\n"
         self.fails(answer, test)
         self.passes(answer, test, write_back=True)
+
+    def test_classes_of_python_itself_are_graded_like_any_answer(self):
+        test = "def check(c):\n    assert c('7') == 7\n"
+        self.passes("f = int\n", test)
+        for answer in ("f = str\n", "f = object\n", "f = KeyError\n", "f = 7\n"):
+            self.fails(answer, test)
+
+    def test_a_failed_assertion_in_a_callback_cannot_be_swallowed(self):
+        test = "def check(c):\n    def seen(x):\n        assert x == 5\n    c(seen)\n"
+        self.passes("def f(g):\n    g(5)\n", test)
+        swallow = "def f(g):\n    try:\n        g(0)\n    except BaseException:\n        pass\n"
+        self.fails(swallow, test)
+        self.fails(swallow + "    g(5)\n", test)
+        lenient = test.replace("c(seen)", "try:\n        c(seen)\n    except KeyError: pass")
+        self.fails(swallow + "    raise KeyError\n", lenient)
+        nested = "def check(c):\n    def inner(x):\n        assert x == 5\n    c(lambda x: c(inner))\n"
+        self.fails(swallow, nested)
+
+    def test_a_failed_assertion_that_comes_out_of_the_call_is_the_tests_to_judge(self):
+        test = "def check(c):\n    def never(x):\n        assert False\n    try:\n        c(never)\n"
+        test += "    except AssertionError:\n        pass\n    else:\n        raise ValueError\n"
+        self.passes("def f(g):\n    g(1)\n", test)
+        self.fails("def f(g):\n    try:\n        g(1)\n    except AssertionError:\n        pass\n", test)
 
     def test_a_test_that_is_wrong_is_a_mistake(self):
         for test in ("def check(", "x = 1", "def check(c):\n    pass\n"):
@@ -335,20 +366,50 @@ class Suite(unittest.TestCase):
                 self.fails(work)
 
     def test_planted_byte_code_is_not_run(self):
-        import importlib._bootstrap_external as external
-        import importlib.util
-        good = compile(CALC, "calc.py", "exec")
-        for name in ("test_calc", "helpers"):
-            with tempfile.TemporaryDirectory() as folder:
-                data = external._code_to_hash_pyc(good, b"12345678", False)
-                path = pathlib.Path(folder, f"{name}.{sys.implementation.cache_tag}.pyc")
-                path.write_bytes(data)
-                # As text the bytes would be changed; the drivers only need to see the file.
-                work = {
-                    "calc.py": CALC.replace("a + b", "0"),
-                    f"tests/__pycache__/{path.name}": data.decode("latin-1"),
-                }
-                self.fails(work)
+        """Each plant makes the work pass wherever it is taken for the file that lies beside it."""
+        honest = compile(CALC, "calc.py", "exec")
+        passing = "import unittest\nclass T(unittest.TestCase):\n"
+        for name in ("add", "stack", "errors", "module"):
+            passing += f"    def test_{name}(self): pass\n"
+        passing = compile(passing + "def test_plain(): pass\n", "test_calc.py", "exec")
+        four = compile("def four(): return 0\n", "helpers.py", "exec")
+        zero = CALC.replace("return a + b", "return 0 if a == 2 else a + b")
+        plants = {
+            "__pycache__/calc": (honest, CALC.replace("a + b", "0")),
+            "tests/__pycache__/test_calc": (passing, CALC.replace("a + b", "0")),
+            "tests/__pycache__/helpers": (four, zero),
+            "__pycache__/helpers": (four, zero),
+        }
+        for place, (code, calc) in plants.items():
+            with self.subTest(place):
+                path = f"{place}.{sys.implementation.cache_tag}.pyc"
+                # A hash that Python is told not to check.
+                self.fails({"calc.py": calc, path: unchecked(code)})
+
+    def test_planted_byte_code_would_be_run_if_it_could(self):
+        """Otherwise the test above would prove nothing."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"__pycache__/calc.{sys.implementation.cache_tag}.pyc"
+            code = compile("X = 'planted'\n", "calc.py", "exec")
+            lay(folder, {"calc.py": "X = 'written'\n", path: unchecked(code)})
+            shown = subprocess.run(
+                [sys.executable, "-B", "-c", "import calc; print(calc.X)"], cwd=folder,
+                capture_output=True, text=True, env={}, check=True,
+            )
+            self.assertEqual(shown.stdout, "planted\n")
+
+    def test_a_swallowed_assertion_fails_its_own_test_only(self):
+        files = {"test_c.py": "import work\n"
+                 "def seen(x):\n    assert x == 5\n"
+                 "def test_one():\n    work.run(seen)\n"
+                 "def test_two():\n    assert work.run(None) is None\n"}
+        calm = "def run(f):\n    if f: f(5)\n"
+        self.passes({"work.py": calm}, files, ["test_c.py"])
+        cheat = "def run(f):\n    try:\n        f(0)\n    except Exception:\n        pass\n"
+        verdict = self.fails({"work.py": cheat}, files, ["test_c.py"])
+        self.assertEqual((verdict["passed"], verdict["total"]), (1, 2), verdict)
+        files["test_c.py"] += "work.run(seen)\n"
+        self.assertEqual(self.fails({"work.py": cheat}, files, ["test_c.py"])["passed"], 0)
 
     def test_an_endless_loop_ends_with_its_process(self):
         work = {"calc.py": CALC.replace("return a + b", "\n        while True: pass")}

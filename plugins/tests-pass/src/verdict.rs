@@ -7,6 +7,8 @@ use crate::VERDICT;
 
 /// The largest verdict that is read.
 const VERDICT_BYTES: u32 = 4 << 20;
+/// What the host says of a command that the wall clock stopped.
+const WALL_CLOCK: &str = "wall-clock";
 /// How much of a text goes into a note.
 const NOTE_BYTES: usize = 2_000;
 
@@ -31,6 +33,14 @@ impl Verdict {
     }
 
     fn checked(self, judged: &Output) -> Result<Self, Failure> {
+        if judged.metadata.iter().any(|(name, _)| name == WALL_CLOCK) {
+            // Its clock stands still while the work computes, and what the work feeds it costs
+            // fuel, which would have stopped it long before.
+            return Err(Failure::new(
+                "the wall clock stopped the tests before their fuel was used up: the machine is \
+                 overloaded; grade the episode again",
+            ));
+        }
         if judged.stopped.is_some() {
             // Only the work can make the judge run away: it fed it too much.
             return Ok(Verdict { passed: 0, ..self });
@@ -128,6 +138,22 @@ mod tests {
         let none = Verdict::default().checked(&output(137, Some(Stop::Memory))).unwrap();
         let score = none.into_score(true, &output(137, Some(Stop::Memory)), &output(0, None));
         assert_eq!(score.total, 0.0);
+    }
+
+    #[test]
+    fn the_wall_clock_fails_the_work_and_excuses_the_tests() {
+        let stopped = || {
+            let mut output = output(124, Some(Stop::Timeout));
+            output.metadata.push((WALL_CLOCK.to_string(), "true".to_string()));
+            output
+        };
+        let failure = verdict(2, 2).checked(&stopped()).unwrap_err();
+        assert!(failure.message.contains("overloaded"), "{failure:?}");
+        // The tests saw the work go, and say so.
+        let judged = output(1, None);
+        let score = verdict(1, 2).checked(&judged).unwrap().into_score(false, &judged, &stopped());
+        assert_eq!(score.total, 0.0);
+        assert!(score.notes.iter().any(|(_, note)| note.contains("too slow")), "{score:?}");
     }
 
     #[test]

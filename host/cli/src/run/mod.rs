@@ -20,7 +20,10 @@ use fulgurite_trace::{
     EpisodeRef, EpisodeSummary, FailureKind, QueuedEpisode, RunRecord, RunStatus, State, Store,
     passed,
 };
-use tokio::sync::mpsc;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
 
 use crate::{
     args,
@@ -191,17 +194,14 @@ async fn watch(
 
 /// The first Ctrl-C drains, the second one stops at once. `how` says how to go on later.
 pub(crate) async fn listen(stop: Cancellation, how: String, output: Output) {
-    let mut terminate =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
-    let mut asked = async || match &mut terminate {
-        Some(terminate) => {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-        None => {
-            let _ = tokio::signal::ctrl_c().await;
+    // Kept from the first to the second: nothing that comes in between is lost.
+    let listen = |kind| signal(kind).ok();
+    let mut interrupt = listen(SignalKind::interrupt());
+    let mut terminate = listen(SignalKind::terminate());
+    let mut asked = async || {
+        tokio::select! {
+            () = received(&mut interrupt) => {}
+            () = received(&mut terminate) => {}
         }
     };
     asked().await;
@@ -213,6 +213,16 @@ pub(crate) async fn listen(stop: Cancellation, how: String, output: Output) {
     asked().await;
     // What was acknowledged is durable; the rest is what a crash would lose too.
     std::process::exit(130);
+}
+
+/// Waits for a signal; for ever where it cannot be listened to.
+async fn received(stream: &mut Option<Signal>) {
+    match stream {
+        Some(stream) => {
+            stream.recv().await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// `last`, or the id of a run.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use super::programs::Programs;
+use super::programs::{Overrun, Programs};
 use async_trait::async_trait;
 use fulgurite_runtime::{
     Runtime,
@@ -59,7 +59,7 @@ impl ExecHost for Commands {
         if !self.left.take() {
             return Err(ExecError::Budget(BudgetKind::Commands));
         }
-        let lane = Lane::new(self.programs.runner(clock, self.seed));
+        let lane = Lane::new(self.programs.runner(clock, self.seed, Overrun::Failure));
         let (tree, limits) = (Arc::clone(&self.tree), self.limits.clone());
         let (request, output) = on_busy_threads(&self.runtime, lane, request, tree, limits).await?;
         let tree = self.tree.digest().map_err(|error| {
@@ -71,7 +71,8 @@ impl ExecHost for Commands {
     }
 
     fn programs(&self) -> Vec<String> {
-        Lane::new(self.programs.runner(&EpisodeClock::start(), self.seed)).programs()
+        let clock = EpisodeClock::start();
+        Lane::new(self.programs.runner(&clock, self.seed, Overrun::Failure)).programs()
     }
 }
 

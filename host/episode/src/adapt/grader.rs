@@ -16,13 +16,13 @@ use fulgurite_runtime::{
 };
 use fulgurite_sandbox::{CommandLimits, Lane, Lower, Quota, Sealed, Tree};
 use fulgurite_trace::{
-    Captured, CommandLine, CommandOutput, CommandRequest,
+    Captured, CommandLine, CommandOutput, CommandRequest, CommandStop,
     file::{FileError, FileTree},
 };
 
 use super::{
     exec::on_busy_threads,
-    programs::{Programs, limits, preopens},
+    programs::{Overrun, Programs, TIMEOUT_STATUS, limits, preopens},
 };
 
 /// Sandboxes that one reward may have open at once.
@@ -161,7 +161,7 @@ impl GraderHost for Grader {
         clock: &EpisodeClock,
     ) -> Result<CommandOutput, ExecError> {
         let tree = self.tree(sandbox).ok_or_else(gone)?;
-        let lane = Lane::new(self.programs.runner(clock, self.seed));
+        let lane = Lane::new(self.programs.runner(clock, self.seed, Overrun::Stop));
         let limits = self.limits.clone();
         let (_, output) = on_busy_threads(&self.runtime, lane, request, tree, limits).await?;
         Ok(output)
@@ -192,10 +192,17 @@ fn gone() -> ExecError {
 }
 
 fn output(end: Result<ProgramEnd, ProgramError>) -> Result<CommandOutput, ExecError> {
-    let end = end.map_err(|error| {
-        tracing::error!(%error, "a program of a grader could not be run");
-        ExecError::Unavailable
-    })?;
+    let end = match end {
+        Ok(end) => end,
+        Err(ProgramError::WallClock { wall_ms, fuel_used }) => {
+            tracing::warn!(wall_ms, fuel_used, "the wall clock stopped a program of a grader");
+            return Ok(overrun(fuel_used));
+        }
+        Err(error) => {
+            tracing::error!(%error, "a program of a grader could not be run");
+            return Err(ExecError::Unavailable);
+        }
+    };
     let mut metadata = vec![("fuel".to_owned(), end.fuel_used.to_string())];
     if end.starved {
         metadata.push(("starved".to_owned(), "true".to_owned()));
@@ -209,11 +216,42 @@ fn output(end: Result<ProgramEnd, ProgramError>) -> Result<CommandOutput, ExecEr
     })
 }
 
+/// What the wall clock stopped, see [`Overrun::Stop`]. The reward is told, since of the two that
+/// are connected it may trust one.
+fn overrun(fuel_used: u64) -> CommandOutput {
+    CommandOutput {
+        status: TIMEOUT_STATUS,
+        stopped: Some(CommandStop::Timeout),
+        stdout: Captured::default(),
+        stderr: Captured::default(),
+        metadata: vec![
+            ("fuel".to_owned(), fuel_used.to_string()),
+            ("wall-clock".to_owned(), "true".to_owned()),
+        ],
+    }
+}
+
 fn file_error(error: FileError) -> GraderError {
     match error {
         FileError::NotFound => GraderError::NotFound,
         FileError::NoSpace | FileError::TooManyHandles => GraderError::Quota,
         FileError::Io => GraderError::Other(2, "the host's storage failed".to_owned()),
         _ => GraderError::BadPath,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_the_wall_clock_stopped_is_graded_and_one_that_could_not_run_is_not() {
+        let overran = output(Err(ProgramError::WallClock { wall_ms: 60_000, fuel_used: 7 }));
+        let overran = overran.unwrap();
+        assert_eq!((overran.status, overran.stopped), (124, Some(CommandStop::Timeout)));
+        assert!(overran.metadata.contains(&("fuel".to_owned(), "7".to_owned())));
+        assert!(overran.metadata.contains(&("wall-clock".to_owned(), "true".to_owned())));
+        let failed = output(Err(ProgramError::Host { reason: "no memory".to_owned() }));
+        assert_eq!(failed, Err(ExecError::Unavailable));
     }
 }

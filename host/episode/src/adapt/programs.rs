@@ -11,7 +11,9 @@ use fulgurite_runtime::{
     wasi::{Output, Preopen, Stdin},
 };
 use fulgurite_sandbox::{LaneError, OutputState, ProgramCall, ProgramEnd, ProgramRunner};
-use fulgurite_trace::file::FileTree;
+use fulgurite_trace::{CommandStop, file::FileTree};
+
+use crate::bounds::FUEL_PER_MILLISECOND;
 
 /// Where programs, and harnesses, find the workspace.
 pub(crate) const WORKSPACE: &str = "/workspace";
@@ -20,6 +22,22 @@ pub(crate) const WORKSPACE: &str = "/workspace";
 /// these, and two of the next, are the memory that one running program may cost the host.
 const STDOUT_BYTES: usize = 8 << 20;
 const STDERR_BYTES: usize = 1 << 20;
+
+/// The status of a command that was stopped for its time, as a shell has it.
+pub(crate) const TIMEOUT_STATUS: i32 = 124;
+
+/// How many times slower than a slow machine one may be before the wall clock stops a program.
+const BACKSTOP: u64 = 20;
+
+/// What it means that the wall clock stopped a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overrun {
+    /// The host failed: nothing can be said of the program.
+    Failure,
+    /// The program was too slow, like one that is out of fuel: what is graded does not escape its
+    /// grade by finding work that fuel does not see.
+    Stop,
+}
 
 /// The registered programs of a run, by the names they are called by.
 #[derive(Clone, Default)]
@@ -36,8 +54,13 @@ impl Programs {
     }
 
     /// A runner for one guest: its clock stands still while a program waits for its place.
-    pub(crate) fn runner(&self, clock: &EpisodeClock, seed: u64) -> Arc<dyn ProgramRunner> {
-        Arc::new(Runner { programs: self.clone(), clock: clock.clone(), seed })
+    pub(crate) fn runner(
+        &self,
+        clock: &EpisodeClock,
+        seed: u64,
+        overrun: Overrun,
+    ) -> Arc<dyn ProgramRunner> {
+        Arc::new(Runner { programs: self.clone(), clock: clock.clone(), seed, overrun })
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -49,6 +72,7 @@ struct Runner {
     programs: Programs,
     clock: EpisodeClock,
     seed: u64,
+    overrun: Overrun,
 }
 
 #[async_trait]
@@ -70,10 +94,13 @@ impl ProgramRunner for Runner {
         request.preopens = preopens(&call.tree, &call.cwd);
         request.limits = limits(call.fuel, call.memory_bytes);
         request.seed = self.seed;
-        let end = program
-            .run(request, &self.clock)
-            .await
-            .map_err(|error: ProgramError| failed(error.to_string()))?;
+        let end = match program.run(request, &self.clock).await {
+            Err(ProgramError::WallClock { fuel_used, .. }) if self.overrun == Overrun::Stop => {
+                let stop = Some(CommandStop::Timeout);
+                return Ok(ProgramEnd { status: TIMEOUT_STATUS, stop, fuel_used });
+            }
+            ended => ended.map_err(|error| failed(error.to_string()))?,
+        };
         let full = call.output.stdout(&end.stdout.bytes) == OutputState::Full;
         if !full {
             call.output.stderr(&end.stderr.bytes);
@@ -90,11 +117,28 @@ pub(crate) fn preopens(tree: &Arc<dyn FileTree>, cwd: &str) -> Vec<Preopen> {
     vec![Preopen::new(WORKSPACE, Arc::clone(tree)), here]
 }
 
-/// The lane's limits with this fuel and memory.
+/// The lane's limits with this fuel and memory. The wall clock stays far behind the fuel, however
+/// much of it there is.
 pub(crate) fn limits(fuel: u64, memory_bytes: u64) -> Limits {
     let mut limits = Limits::of(Role::Program);
     // A command that is out of fuel still starts, and ends at once with its own status.
     limits.fuel = NonZeroU64::new(fuel).unwrap_or(NonZeroU64::MIN);
     limits.memory_bytes = NonZeroU64::new(memory_bytes).unwrap_or(limits.memory_bytes);
+    let backstop = (fuel / FUEL_PER_MILLISECOND).saturating_mul(BACKSTOP).min(u32::MAX.into());
+    limits.wall_ms = NonZeroU64::new(backstop).map_or(limits.wall_ms, |it| it.max(limits.wall_ms));
     limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_stays_behind_any_fuel() {
+        let usual = Limits::of(Role::Program).wall_ms;
+        let wall_ms = |fuel| limits(fuel, 1 << 20).wall_ms;
+        assert_eq!((wall_ms(0), wall_ms(1_000_000_000)), (usual, usual));
+        assert_eq!(wall_ms(50_000_000_000).get(), 200_000);
+        assert_eq!(wall_ms(u64::MAX).get(), u64::from(u32::MAX));
+    }
 }

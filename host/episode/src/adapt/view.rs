@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fulgurite_runtime::capability::{Change, ChangeKind, EpisodeView, GradedTask, ReadError};
+use fulgurite_runtime::capability::{
+    Change, ChangeKind, EpisodeView, GradedTask, ReadError, TurnsUnreadable,
+};
 use fulgurite_sandbox::{ChangeKind as SealedKind, Sealed};
 use fulgurite_trace::{Ending, EntryBody, EpisodeRef, Store, Task, Turn, file::FileError};
 use tokio::sync::OnceCell;
@@ -20,32 +22,30 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    async fn all(&self) -> &[Arc<Turn>] {
-        self.read
-            .get_or_init(|| async {
-                let Some((store, run, episode)) = self.source.clone() else { return Vec::new() };
-                let entries =
-                    tokio::task::spawn_blocking(move || store.entries(&run, episode)).await;
-                let entries = match entries {
-                    Ok(Ok(entries)) => entries,
-                    Ok(Err(error)) => {
-                        tracing::error!(%error, "the turns of a recorded episode cannot be read");
-                        Vec::new()
-                    }
-                    Err(_) => Vec::new(),
-                };
-                let mut turns: Vec<_> = entries
-                    .into_iter()
-                    .filter_map(|entry| match entry.body {
-                        EntryBody::Turn(turn) => Some(Arc::from(turn)),
-                        _ => None,
-                    })
-                    .collect();
-                turns.sort_by_key(|turn: &Arc<Turn>| turn.index);
-                turns
-            })
-            .await
+    async fn all(&self) -> Result<&[Arc<Turn>], TurnsUnreadable> {
+        self.read.get_or_try_init(|| self.load()).await.map(Vec::as_slice)
     }
+
+    async fn load(&self) -> Result<Vec<Arc<Turn>>, TurnsUnreadable> {
+        let Some((store, run, episode)) = self.source.clone() else { return Ok(Vec::new()) };
+        let entries = tokio::task::spawn_blocking(move || store.entries(&run, episode)).await;
+        let entries = entries.map_err(|error| unreadable(&error))?;
+        let mut turns: Vec<_> = entries
+            .map_err(|error| unreadable(&error))?
+            .into_iter()
+            .filter_map(|entry| match entry.body {
+                EntryBody::Turn(turn) => Some(Arc::from(turn)),
+                _ => None,
+            })
+            .collect();
+        turns.sort_by_key(|turn: &Arc<Turn>| turn.index);
+        Ok(turns)
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> TurnsUnreadable {
+    tracing::error!(%error, "the turns of a recorded episode cannot be read");
+    TurnsUnreadable
 }
 
 /// One finished episode.
@@ -75,9 +75,9 @@ impl EpisodeView for View {
         self.turns.count
     }
 
-    async fn turns(&self, start: u32, count: u32) -> Vec<Arc<Turn>> {
-        let all = self.turns.all().await;
-        all.iter().skip(start as usize).take(count as usize).cloned().collect()
+    async fn turns(&self, start: u32, count: u32) -> Result<Vec<Arc<Turn>>, TurnsUnreadable> {
+        let all = self.turns.all().await?;
+        Ok(all.iter().skip(start as usize).take(count as usize).cloned().collect())
     }
 
     fn change_count(&self) -> u32 {
@@ -108,5 +108,22 @@ impl EpisodeView for View {
             FileError::IsDirectory | FileError::Invalid => ReadError::NotAFile,
             _ => ReadError::NotFound,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn turns_that_cannot_be_read_are_an_error_and_not_an_episode_without_any() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("trace.db")).unwrap();
+        let episode = EpisodeRef { task: 0, sample: 0, attempt: 0 };
+        let source = Some((store, "a-run-that-is-gone".to_owned(), episode));
+        let turns = Turns { source, count: 1, read: OnceCell::new() };
+        assert!(turns.all().await.is_err());
+        let unrecorded = Turns { source: None, count: 0, read: OnceCell::new() };
+        assert!(unrecorded.all().await.unwrap().is_empty());
     }
 }

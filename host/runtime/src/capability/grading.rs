@@ -57,6 +57,12 @@ pub enum ReadError {
     TooLarge,
 }
 
+/// The recorded turns of an episode cannot be read. The host's failure, of which no score must
+/// come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the recorded turns of the episode cannot be read")]
+pub struct TurnsUnreadable;
+
 /// A finished episode, as a reward reads it.
 #[async_trait]
 pub trait EpisodeView: Send + Sync {
@@ -67,7 +73,7 @@ pub trait EpisodeView: Send + Sync {
     /// How many turns there are.
     fn turn_count(&self) -> u32;
     /// The turns from `start` on, at most `count` (which this room keeps small).
-    async fn turns(&self, start: u32, count: u32) -> Vec<Arc<Turn>>;
+    async fn turns(&self, start: u32, count: u32) -> Result<Vec<Arc<Turn>>, TurnsUnreadable>;
     /// How many changes there are.
     fn change_count(&self) -> u32;
     /// The changes from `start` on, sorted by path, at most `count` (which this room keeps small).

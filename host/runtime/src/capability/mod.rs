@@ -19,7 +19,7 @@ use crate::clock::EpisodeClock;
 
 pub use grading::{
     Change, ChangeKind, EpisodeView, GradedTask, GraderBase, GraderError, GraderHost, ReadError,
-    SandboxId,
+    SandboxId, TurnsUnreadable,
 };
 pub use llm::{
     Chunk, ConversationConfig, ConversationHost, LlmError, LlmHost, ModelInfo, PendingReply, Reply,

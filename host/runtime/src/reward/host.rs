@@ -100,6 +100,7 @@ impl episode::Host for RewardState {
     async fn turns(&mut self, start: u32, count: u32) -> wasmtime::Result<Vec<episode::Turn>> {
         let view = Arc::clone(self.episode()?);
         let found = view.turns(start, count.min(MOST_TURNS)).await;
+        let found = found.map_err(|_| Stop::Record)?;
         let mut bytes = 0_usize;
         let fits = found.iter().take_while(|turn| {
             // The first is always given, whatever its size: a guest could not go on otherwise.

@@ -16,6 +16,7 @@ use wasmtime_wasi_io::{
 };
 
 use super::{
+    fuel::{BYTE, NAME},
     pipe::PipeInput,
     state::{Source, WasiState},
 };
@@ -33,10 +34,17 @@ pub struct Exit {
 
 impl environment::Host for WasiState {
     fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
+        let bytes = self.environment.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = bytes.sum::<usize>() as u64;
+        self.owe(self.environment.len() as u64, NAME);
+        self.owe(bytes, BYTE);
         Ok(self.environment.clone())
     }
 
     fn get_arguments(&mut self) -> wasmtime::Result<Vec<String>> {
+        let bytes = self.arguments.iter().map(String::len).sum::<usize>() as u64;
+        self.owe(self.arguments.len() as u64, NAME);
+        self.owe(bytes, BYTE);
         Ok(self.arguments.clone())
     }
 

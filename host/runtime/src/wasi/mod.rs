@@ -8,8 +8,10 @@
 //!   The same guest with the same inputs sees the same answers, whatever the machine does.
 //! - Files are those of the [`FileTree`]s that were mounted; their handles are given back when the
 //!   guest drops them and when the store is dropped.
-//! - Whatever a guest can make grow is bounded: resources and open files by [`WasiLimits`], single
-//!   reads and random bytes by constants, output by its capture, pipes by their buffer.
+//! - Whatever a guest can make grow is bounded: resources, open files and open listings of folders
+//!   by [`WasiLimits`], single reads and random bytes by constants, output by its capture, pipes by
+//!   their buffer.
+//! - Whatever a guest has the host do costs fuel ([`fuel`]), where the store's owner asks for it.
 //! - Errors that a guest can read are codes and fixed words, never texts of the host.
 //!
 //! # What it leaves to others
@@ -21,24 +23,29 @@
 pub mod clock;
 mod command;
 pub mod filesystem;
+pub mod fuel;
 pub mod output;
 pub mod pipe;
 mod poll;
 pub mod random;
 mod sockets;
 mod state;
+mod streams;
 
-use wasmtime::component::{HasData, Linker, ResourceTable};
+use wasmtime::component::{HasData, Linker};
 use wasmtime_wasi::p2::bindings::{cli, clocks, random as random_bindings};
 use wasmtime_wasi_io::bindings::wasi::io;
 
 pub use clock::{ClockConfig, VirtualTimeout};
 pub use command::Exit;
 pub use filesystem::Preopen;
+pub(crate) use fuel::pay_for_calls;
 pub use output::Output;
 pub use pipe::{Connection, PipeReader, PipeWriter, connect};
 pub use sockets::Denied;
 pub use state::{Stdin, WasiConfig, WasiLimits, WasiState};
+
+use fuel::called;
 
 /// The version of WASI that is linked. Guests built for any other 0.2 version find it as well.
 pub const VERSION: &str = "0.2.12";
@@ -93,36 +100,29 @@ impl HasData for HasWasi {
     type Data<'a> = &'a mut WasiState;
 }
 
-/// Names the resource table for generated code.
-struct HasTable;
-
-impl HasData for HasTable {
-    type Data<'a> = &'a mut ResourceTable;
-}
-
 /// Links every interface of [`GRANTED`] and [`STUBBED`].
 ///
 /// # Errors
 /// When one of the names is linked already.
 pub fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
-    io::error::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    io::poll::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    io::streams::add_to_linker::<T, HasTable>(linker, |data| &mut data.wasi().table)?;
-    clocks::monotonic_clock::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    clocks::wall_clock::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    random_bindings::random::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    random_bindings::insecure::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    random_bindings::insecure_seed::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::environment::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::exit::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::stdin::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::stdout::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::stderr::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::terminal_input::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::terminal_output::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::terminal_stdin::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::terminal_stdout::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
-    cli::terminal_stderr::add_to_linker::<T, HasWasi>(linker, T::wasi)?;
+    io::error::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    io::poll::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    io::streams::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    clocks::monotonic_clock::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    clocks::wall_clock::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    random_bindings::random::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    random_bindings::insecure::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    random_bindings::insecure_seed::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::environment::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::exit::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::stdin::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::stdout::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::stderr::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::terminal_input::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::terminal_output::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::terminal_stdin::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::terminal_stdout::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
+    cli::terminal_stderr::add_to_linker::<T, HasWasi>(linker, called::<T>)?;
     filesystem::add_to_linker(linker)?;
     sockets::add_to_linker(linker)
 }

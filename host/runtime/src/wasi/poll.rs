@@ -10,7 +10,7 @@ use wasmtime_wasi_io::{
     poll::DynPollable,
 };
 
-use super::{pipe::Mode, state::WasiState};
+use super::{fuel::CALL, pipe::Mode, state::WasiState};
 use fulgurite_trace::file::FileError;
 
 /// The most pollables one call may name.
@@ -59,6 +59,7 @@ impl poll::Host for WasiState {
                 pollables.len()
             );
         }
+        self.owe(pollables.len() as u64, CALL);
         let now = self.clock.read()?;
         let mut timers = Vec::new();
         let mut promises = Vec::new();

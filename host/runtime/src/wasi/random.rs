@@ -9,7 +9,7 @@ use rand_chacha::{
 };
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
 
-use super::state::WasiState;
+use super::{fuel::BYTE, state::WasiState};
 
 /// The most bytes one call may ask for.
 const MAXIMUM_BYTES: u64 = 16 << 20;
@@ -45,7 +45,9 @@ fn bytes(generator: &mut ChaCha12Rng, length: u64) -> wasmtime::Result<Vec<u8>> 
 
 impl random::Host for WasiState {
     fn get_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        bytes(&mut self.random.secure, len)
+        let random = bytes(&mut self.random.secure, len)?;
+        self.owe(len, BYTE);
+        Ok(random)
     }
 
     fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
@@ -55,7 +57,9 @@ impl random::Host for WasiState {
 
 impl insecure::Host for WasiState {
     fn get_insecure_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        bytes(&mut self.random.insecure, len)
+        let random = bytes(&mut self.random.insecure, len)?;
+        self.owe(len, BYTE);
+        Ok(random)
     }
 
     fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {

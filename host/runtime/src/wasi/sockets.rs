@@ -8,7 +8,7 @@ use wasmtime::component::{Linker, LinkerInstance, Resource, ResourceType};
 use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddressFamily};
 use wasmtime_wasi_io::streams::Error;
 
-use super::WasiView;
+use super::{WasiView, fuel::called};
 
 /// The guest used an import that it was not given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +84,7 @@ fn unreachable_resource<T: WasiView, R: 'static>(
         let name = format!("[method]{resource}.{method}");
         let denied = Denied { call: format!("wasi:sockets {resource}.{method}") };
         instance.func_new(&name, move |mut store, _, _, _| {
-            store.data_mut().wasi().deny(resource);
+            called(store.data_mut()).deny(resource);
             Err(denied.clone().into())
         })?;
     }
@@ -96,7 +96,7 @@ pub(super) fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Re
 
     let mut network = linker.instance(&name("network"))?;
     network.resource("network", ResourceType::host::<Network>(), |mut store, token| {
-        store.data_mut().wasi().table.delete(Resource::<Network>::new_own(token))?;
+        called(store.data_mut()).table.delete(Resource::<Network>::new_own(token))?;
         Ok(())
     })?;
     network.func_wrap("network-error-code", |_, (_error,): (Resource<Error>,)| {
@@ -105,7 +105,7 @@ pub(super) fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Re
 
     let mut instance_network = linker.instance(&name("instance-network"))?;
     instance_network.func_wrap("instance-network", |mut store, (): ()| {
-        Ok((store.data_mut().wasi().table.push(Network)?,))
+        Ok((called(store.data_mut()).table.push(Network)?,))
     })?;
 
     let mut lookup = linker.instance(&name("ip-name-lookup"))?;
@@ -117,7 +117,7 @@ pub(super) fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Re
     lookup.func_wrap(
         "resolve-addresses",
         |mut store, (_network, _name): (Resource<Network>, String)| {
-            store.data_mut().wasi().deny("wasi:sockets/ip-name-lookup.resolve-addresses");
+            called(store.data_mut()).deny("wasi:sockets/ip-name-lookup.resolve-addresses");
             Ok((Err::<Resource<ResolveAddressStream>, _>(ErrorCode::AccessDenied),))
         },
     )?;
@@ -126,7 +126,7 @@ pub(super) fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Re
     unreachable_resource::<T, TcpSocket>(&mut tcp, "tcp-socket", TCP_METHODS)?;
     let mut tcp_create = linker.instance(&name("tcp-create-socket"))?;
     tcp_create.func_wrap("create-tcp-socket", |mut store, (_family,): (IpAddressFamily,)| {
-        store.data_mut().wasi().deny("wasi:sockets/tcp-create-socket.create-tcp-socket");
+        called(store.data_mut()).deny("wasi:sockets/tcp-create-socket.create-tcp-socket");
         Ok((Err::<Resource<TcpSocket>, _>(ErrorCode::AccessDenied),))
     })?;
 
@@ -144,7 +144,7 @@ pub(super) fn add_to_linker<T: WasiView>(linker: &mut Linker<T>) -> wasmtime::Re
     )?;
     let mut udp_create = linker.instance(&name("udp-create-socket"))?;
     udp_create.func_wrap("create-udp-socket", |mut store, (_family,): (IpAddressFamily,)| {
-        store.data_mut().wasi().deny("wasi:sockets/udp-create-socket.create-udp-socket");
+        called(store.data_mut()).deny("wasi:sockets/udp-create-socket.create-udp-socket");
         Ok((Err::<Resource<UdpSocket>, _>(ErrorCode::AccessDenied),))
     })?;
     Ok(())

@@ -42,11 +42,14 @@ pub struct WasiLimits {
     pub resources: usize,
     /// Bytes of one path. Longer ones are refused with the error code `name-too-long`.
     pub path_bytes: usize,
+    /// Bytes of memory that all open listings of folders take. One more is refused with the error
+    /// code `quota`, unless it is the only one: any folder can be listed.
+    pub listing_bytes: usize,
 }
 
 impl Default for WasiLimits {
     fn default() -> Self {
-        Self { descriptors: 1024, resources: 8192, path_bytes: 4096 }
+        Self { descriptors: 1024, resources: 8192, path_bytes: 4096, listing_bytes: 16 << 20 }
     }
 }
 
@@ -99,6 +102,10 @@ pub struct WasiState {
     pub(super) mounts: Vec<Mount>,
     pub(super) limits: WasiLimits,
     pub(super) descriptors: usize,
+    /// Bytes of all open listings.
+    pub(super) listed: usize,
+    /// Fuel that calls have cost and that the store has not paid yet.
+    pub(super) owed: u64,
     pub(super) denied: BTreeMap<&'static str, u64>,
 }
 
@@ -140,6 +147,8 @@ impl WasiState {
             mounts: Mount::all(config.preopens),
             limits: config.limits,
             descriptors: 0,
+            listed: 0,
+            owed: 0,
             denied: BTreeMap::new(),
         }
     }

@@ -13,6 +13,7 @@ use fulgurite_trace::{CommandOutput, CommandRequest, Ending, FailureKind, Metada
 
 use crate::{guests::reward, hosts::Fixture};
 
+/// Its turns cannot be read.
 struct Finished;
 
 #[async_trait]
@@ -41,8 +42,8 @@ impl EpisodeView for Finished {
         3
     }
 
-    async fn turns(&self, _: u32, _: u32) -> Vec<Arc<Turn>> {
-        Vec::new()
+    async fn turns(&self, _: u32, _: u32) -> Result<Vec<Arc<Turn>>, TurnsUnreadable> {
+        Err(TurnsUnreadable)
     }
 
     fn change_count(&self) -> u32 {
@@ -159,6 +160,20 @@ async fn traps_and_limits_are_alarms_with_their_signal() {
         let failure = score("", body).await.unwrap_err();
         assert_eq!((failure.kind, failure.signal), (FailureKind::RewardError, signal));
     }
+}
+
+#[tokio::test]
+async fn turns_that_cannot_be_read_are_not_the_rewards_doing_and_no_score() {
+    let turns = r#"
+        (import "fulgurite:plugin/episode@0.1.0" "turns" (func $turns (param i32 i32 i32)))"#;
+    let body = "(call $turns (i32.const 0) (i32.const 1) (i32.const 4096))
+        (call $total (f64.const 1))";
+    let failure = score(turns, body).await.unwrap_err();
+    assert_eq!(
+        (failure.kind, failure.signal),
+        (FailureKind::SandboxError, FailureKind::SandboxError)
+    );
+    assert!(failure.message.contains("cannot be read"), "{failure}");
 }
 
 const GRADER: &str = r#"

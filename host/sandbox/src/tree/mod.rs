@@ -87,6 +87,16 @@ impl Tree {
         Self { lower, quota, state: Mutex::new(state) }
     }
 
+    /// The same tree, whose quota of names and bytes begins at what it uses by now.
+    pub(crate) fn with_room_on_top(mut self) -> Self {
+        let used = self.usage();
+        self.quota.bytes = self.quota.bytes.saturating_add(used.bytes);
+        self.quota.files = self.quota.files.saturating_add(used.files);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.quota = self.quota;
+        self
+    }
+
     /// Everything behind the lock. A panic elsewhere while it was held cannot be told from here;
     /// no operation of this module panics.
     fn state(&self) -> MutexGuard<'_, State> {

@@ -116,7 +116,8 @@ pub(crate) fn check_path(path: &str, most_bytes: usize) -> Result<(), FileError>
 
 impl Layer {
     /// Resolves a path from a folder. Absolute paths are refused; all but the last name must
-    /// exist.
+    /// exist. The targets of all links on the way may be as long together as one path: whoever
+    /// asks pays for the path alone.
     pub(crate) fn resolve(
         &self,
         base: Inode,
@@ -133,7 +134,7 @@ impl Layer {
         }
         self.folder(base)?;
         let mut folder = base;
-        let mut links = 0;
+        let (mut links, mut followed) = (0, 0);
         let mut rests = vec![Rest { text: Text::Path(path), position: 0 }];
         loop {
             let Some(rest) = rests.last_mut() else {
@@ -174,13 +175,14 @@ impl Layer {
                 };
             match entry {
                 Some(Entry { inode, kind: FileKind::Symlink, .. }) if follow => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(FileError::Loop);
-                    }
                     let Body::Link(target) = &self.node(inode)?.body else {
                         return Err(FileError::Io);
                     };
+                    links += 1;
+                    followed += target.len();
+                    if links > MAX_LINKS || followed > MAX_PATH_BYTES {
+                        return Err(FileError::Loop);
+                    }
                     if target.starts_with('/') {
                         return Err(FileError::NotPermitted);
                     }

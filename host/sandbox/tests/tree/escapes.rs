@@ -69,6 +69,17 @@ fn links_that_come_to_lead_out_are_not_followed() {
 }
 
 #[test]
+fn targets_of_links_are_together_no_longer_than_a_path() {
+    let (tree, root) = tree();
+    let far = |name: &str| format!("{}{name}", "./".repeat(1500));
+    tree.symlink(&far("a/file"), root, "one").unwrap();
+    assert!(tree.stat_at(root, "one", true).is_ok());
+    tree.symlink(&far("one"), root, "two").unwrap();
+    assert_eq!(tree.stat_at(root, "two", true), Err(FileError::Loop));
+    assert!(tree.stat_at(root, "two", false).is_ok());
+}
+
+#[test]
 fn creating_through_a_link_stays_inside() {
     let (tree, root) = tree();
     tree.symlink("b/new", root, "a/dangling").unwrap();

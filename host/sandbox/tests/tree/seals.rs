@@ -121,6 +121,23 @@ fn a_graded_tree_is_the_same_from_memory_and_from_bytes() {
 }
 
 #[test]
+fn a_full_workspace_leaves_its_grader_as_much_room_as_any_other() {
+    let quota = Quota { bytes: 1000, files: 3, ..Quota::default() };
+    let tree = Tree::new(Lower::empty(), quota);
+    tree.write_file("a", &[1; 1000]).unwrap();
+    tree.write_file("b", b"").unwrap();
+    tree.write_file("c", b"").unwrap();
+    assert_eq!(tree.lay_down("d", b""), Err(FileError::NoSpace), "it is full");
+    let graded = tree.seal().unwrap().tree(quota).unwrap();
+    graded.lay_down("folder/driver", &[2; 1000]).unwrap();
+    graded.lay_down("verdict", b"").unwrap();
+    assert_eq!(graded.lay_down("more", b""), Err(FileError::NoSpace), "three names");
+    assert_eq!(graded.lay_down("verdict", b"!"), Err(FileError::NoSpace), "a thousand bytes");
+    assert_eq!((graded.usage().files, graded.usage().bytes), (6, 2000));
+    assert_eq!((graded.quota().files, graded.quota().bytes), (6, 2000));
+}
+
+#[test]
 fn bytes_over_other_files_are_refused() {
     let bytes = Tree::new(lower(), Quota::default()).seal().unwrap().to_bytes().unwrap();
     let error = Sealed::from_bytes(&bytes, Lower::empty(), Quota::default()).unwrap_err();

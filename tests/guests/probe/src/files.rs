@@ -9,13 +9,14 @@
 //! | `escape` | tries ways out of the workspace; answers those that worked, `[]` if none |
 //! | `links` | makes links that leave the workspace and reads and writes through them; as `escape` |
 //! | `fill` | appends to one file until it fails; answers the bytes written and the error |
+//! | `read-again` | reads the same MiB for ever; answers how often and the error, if there is one |
 //! | `many-files` | makes `count` files; answers how many were made and the error |
 //! | `many-folders` | nests folders until it fails; answers the depth and the error |
 //! | `open-files` | opens `count` handles and keeps them; answers how many and the error |
 //! | `names` | makes files with odd names; answers what the folder then holds |
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use fulgurite_sdk::harness::*;
@@ -38,6 +39,7 @@ pub(crate) fn run(episode: &Episode<Config>) -> Option<Ended> {
         "escape" => Ok(found(escapes())),
         "links" => Ok(found(links())),
         "fill" => Ok(fill()),
+        "read-again" => Ok(read_again()),
         "many-files" => Ok(many_files(config.count)),
         "many-folders" => Ok(many_folders()),
         "open-files" => Ok(open_files(config.count)),
@@ -207,6 +209,22 @@ fn fill() -> Outcome {
             Ok(count) => written += count as u64,
             Err(error) => return report(written, Some(error)),
         }
+    }
+}
+
+fn read_again() -> Outcome {
+    let mut bytes = vec![b'x'; 1 << 20];
+    let made = fs::write("/workspace/again", &bytes);
+    let mut file = match made.and_then(|()| fs::File::open("/workspace/again")) {
+        Ok(file) => file,
+        Err(error) => return report(0, Some(error)),
+    };
+    let mut count = 0;
+    loop {
+        if let Err(error) = file.seek(SeekFrom::Start(0)).and_then(|_| file.read(&mut bytes)) {
+            return report(count, Some(error));
+        }
+        count += 1;
     }
 }
 

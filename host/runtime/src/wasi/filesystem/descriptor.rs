@@ -157,7 +157,7 @@ impl Descriptor {
     pub(super) fn read_directory(&self) -> Answer<EntryStream> {
         self.readable()?;
         let entries = self.open.tree.read_directory(self.open.handle).map_err(error_code)?;
-        Ok(EntryStream { entries, next: 0 })
+        Ok(EntryStream::new(entries))
     }
 
     pub(super) fn create_directory_at(&self, path: &str) -> Answer<()> {
@@ -293,10 +293,25 @@ fn mix(number: u64) -> u64 {
 /// The entries of a folder as they were when it was opened.
 pub(super) struct EntryStream {
     entries: Arc<[DirectoryEntry]>,
+    /// Bytes of memory that the entries take.
+    bytes: usize,
     next: usize,
 }
 
 impl EntryStream {
+    fn new(entries: Arc<[DirectoryEntry]>) -> Self {
+        let bytes = entries.iter().map(|entry| size_of::<DirectoryEntry>() + entry.name.len());
+        Self { bytes: bytes.sum(), entries, next: 0 }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn next(&mut self) -> Option<&DirectoryEntry> {
         let entry = self.entries.get(self.next)?;
         self.next += 1;
