@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{
     artifacts,
@@ -44,8 +45,10 @@ fn every_answer_passed(host: &Host, tasks: &Path) -> Result<()> {
     if !listed.status.success() {
         bail!("{list:?} failed: {}", String::from_utf8_lossy(&listed.stderr).trim());
     }
-    let totals = numbers(&String::from_utf8_lossy(&listed.stdout), "total");
-    let passed = totals.iter().filter(|total| **total >= 1.0).count();
+    let episodes: Vec<Value> =
+        serde_json::from_slice(&listed.stdout).with_context(|| format!("{list:?} is not read"))?;
+    let earned = |episode: &&Value| episode.get("total").and_then(Value::as_f64) >= Some(1.0);
+    let passed = episodes.iter().filter(earned).count();
     let wanted = fs::read_to_string(tasks)?.lines().count();
     if passed != wanted {
         bail!(
@@ -62,7 +65,12 @@ fn every_answer_passed(host: &Host, tasks: &Path) -> Result<()> {
 fn something_was_learned(metrics: &Path) -> Result<()> {
     let lines = fs::read_to_string(metrics)
         .with_context(|| format!("cannot read {}", metrics.display()))?;
-    let rewards = numbers(&lines, "validation/reward");
+    let mut rewards = Vec::new();
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line)
+            .with_context(|| format!("{} is not read", metrics.display()))?;
+        rewards.extend(line.pointer("/metrics/validation~1reward").and_then(Value::as_f64));
+    }
     match (rewards.first(), rewards.last()) {
         (Some(before), Some(after)) if after > before => {
             say(format!("the reward on held-out tasks rose from {before:.3} to {after:.3}"));
@@ -74,17 +82,6 @@ fn something_was_learned(metrics: &Path) -> Result<()> {
             metrics.display()
         ),
     }
-}
-
-/// The numbers under a name in JSON, in their order. Two names are no reason for a parser in what
-/// a newcomer waits for.
-fn numbers(json: &str, name: &str) -> Vec<f64> {
-    let name = format!("\"{name}\":");
-    let number = |rest: &str| {
-        let end = rest.find([',', '}', '\n']).unwrap_or(rest.len());
-        rest.get(..end)?.trim().parse::<f64>().ok()
-    };
-    json.split(&name).skip(1).filter_map(number).collect()
 }
 
 /// Trains in a folder of its own, from the beginning.
@@ -114,32 +111,4 @@ fn episodes(fulgurite: &mut Command, tasks: &Path, harness: &str, more: &[&str])
             .arg(tasks)
             .args(more),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::numbers;
-
-    #[test]
-    fn numbers_are_found_by_their_whole_name() {
-        let pretty = r#"[
-  {
-    "total": 1.0,
-    "subtotal": 3
-  },
-  {
-    "total": null,
-    "text": "\"total\": 7"
-  },
-  {
-    "total": 0.25
-  }
-]"#;
-        assert_eq!(numbers(pretty, "total"), [1.0, 0.25]);
-        let lines = r#"{"metrics":{"validation/reward":0.0}}
-{"metrics":{"loss":2.0}}
-{"metrics":{"a":1,"validation/reward":1e-1,"b":2}}"#;
-        assert_eq!(numbers(lines, "validation/reward"), [0.0, 0.1]);
-        assert_eq!(numbers("", "total"), Vec::<f64>::new());
-    }
 }
