@@ -27,14 +27,15 @@ fn config(architecture: Architecture) -> ModelConfig {
     }
 }
 
-/// A model whose distributions are not flat.
+/// A model whose distributions are as steep as those of trained ones: the rarest of 4,096 sampled
+/// tokens has a log-probability of −9. What f32 rounds grows with the logits.
 fn model(architecture: Architecture, precision: Precision) -> Model {
     let mut model = Model::random(&config(architecture), 5).unwrap();
     model.set_precision(precision);
     let name = if model.config().tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
     let (_, head) = model.trainable().find(|(known, _)| *known == name).unwrap();
     let mut head: Vec<f32> = head.flatten_all().unwrap().to_vec1().unwrap();
-    head.iter_mut().for_each(|number| *number *= 15.0);
+    head.iter_mut().for_each(|number| *number *= 8.0);
     model.write_parameter(name, &head).unwrap();
     model
 }
@@ -144,7 +145,7 @@ fn log_probabilities_of_sampling_and_training_agree_over_thousands_of_tokens() {
             let largest = differences.fold(0.0, f64::max);
             assert!(largest <= 1e-5, "{architecture:?}, {precision:?}: {largest}");
             let spread = expected.iter().copied().fold(0.0, f64::min);
-            assert!(spread < -5.0, "the distributions are not flat: {spread}");
+            assert!(spread < -8.0, "the distributions are not flat: {spread}");
         }
     }
 }
