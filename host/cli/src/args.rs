@@ -271,6 +271,9 @@ pub(crate) struct Serve {
     /// script:FILE or empty
     #[arg(long, value_name = "SPEC")]
     pub(crate) policy: String,
+    /// An option of the policy; may be repeated
+    #[arg(long = "policy-option", value_name = "NAME=VALUE")]
+    pub(crate) policy_options: Vec<String>,
     /// Where to listen; addresses that others can reach need a key
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,

@@ -231,7 +231,10 @@ fn parse(text: &str) -> Result<FileConfig> {
 
 /// What is wrong with a configuration file, with the nearest known key.
 pub(crate) fn toml_error(error: &toml::de::Error) -> anyhow::Error {
-    let hint = nearest_key(error.message()).map(|key| format!("\n  mend: did you mean `{key}`?"));
+    let missing = |name: &str| format!("\n  mend: add {name}");
+    let hint = nearest_key(error.message())
+        .map(|key| format!("\n  mend: did you mean `{key}`?"))
+        .or_else(|| error.message().strip_prefix("missing field ").map(missing));
     // toml's own text shows the line and marks the place.
     anyhow::anyhow!("{}{}", error.to_string().trim_end(), hint.unwrap_or_default())
 }
@@ -244,7 +247,7 @@ fn nearest_key(message: &str) -> Option<&str> {
 }
 
 /// `NAME=VALUE`. A value that is no JSON is text.
-fn policy_option(text: &str) -> Result<(String, Value)> {
+pub(crate) fn policy_option(text: &str) -> Result<(String, Value)> {
     let (name, value) = text
         .split_once('=')
         .with_context(|| format!("--policy-option `{text}` is not right: write NAME=VALUE"))?;

@@ -1,6 +1,6 @@
 //! Which known name somebody meant who wrote an unknown one.
 
-/// More slips of the finger than these make another word.
+/// More slips of the finger than these make another word, and so do those in half of its letters.
 const MOST_SLIPS: usize = 3;
 
 /// The known name nearest to what was written, if one is near; of two as near, the first in the
@@ -9,11 +9,12 @@ pub(crate) fn nearest<'a>(
     written: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    let most = MOST_SLIPS.min(written.chars().count() / 2);
     known
         .into_iter()
         .map(|known| (strsim::damerau_levenshtein(written, known), known))
         .min()
-        .filter(|(slips, _)| *slips <= MOST_SLIPS)
+        .filter(|(slips, _)| *slips <= most)
         .map(|(_, known)| known)
 }
 
@@ -27,5 +28,7 @@ mod tests {
         assert_eq!(nearest("ab", ["ad", "ac"]), Some("ac"));
         assert_eq!(nearest("temperature", ["turns", "mode"]), None);
         assert_eq!(nearest("a", []), None);
+        assert_eq!(nearest("rate", ["parts"]), None);
+        assert_eq!(nearest("stepz", ["seed"]), None);
     }
 }

@@ -135,6 +135,15 @@ struct OpenAiFields {
     extra: Map<String, Value>,
 }
 
+/// `policy_options` of policies that know none of their own.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NoFields {
+    /// Calls in all until a reply counts as failed; the gateway's, see [`calls`].
+    #[serde(rename = "calls")]
+    _calls: Option<NonZeroU32>,
+}
+
 /// Opens the policy and sees that it can be asked. Reads its files on a blocking thread: a model
 /// takes seconds.
 pub(crate) async fn open(
@@ -148,6 +157,7 @@ pub(crate) async fn open(
     let mut context = OpenContext::default();
     match spec {
         PolicySpec::Oracle => {
+            read::<NoFields>(options)?;
             context.oracle = Some(Oracle::new(tasks.iter().map(AsRef::as_ref)));
         }
         PolicySpec::OpenAi { .. } => context.openai = openai(read(options)?)?,
@@ -159,7 +169,7 @@ pub(crate) async fn open(
             context.engine = options.engine();
         }
         _ => {
-            read::<OpenAiFields>(options)?;
+            read::<NoFields>(options)?;
         }
     }
     let opened = tokio::task::spawn_blocking(move || fulgurite_policy::open(&spec, context)).await;

@@ -163,9 +163,8 @@ impl TrainSettings {
             return Some("the constant denominator must be at least 1 token".to_owned());
         }
         let AdamWSettings { beta1, beta2, epsilon, weight_decay } = self.optimizer;
-        if !(share(beta1) && share(beta2) && positive(epsilon))
-            || !(weight_decay.is_finite() && weight_decay >= 0.0)
-        {
+        let decays = weight_decay.is_finite() && weight_decay >= 0.0;
+        if !(share(beta1) && share(beta2) && positive(epsilon) && decays) {
             return Some(
                 "AdamW needs beta1 and beta2 in [0, 1), epsilon above 0 and a finite weight decay \
                  of at least 0"

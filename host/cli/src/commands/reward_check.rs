@@ -48,6 +48,9 @@ const CHEATS: [(&str, &str); 8] = [
     ("says everything", "yes no true false 0 1 2 3 4 5 6 7 8 9 10 42 100 A B C D"),
 ];
 
+/// As many replies as a harness may ask for that goes on where its author did not expect it to.
+const MOST_TURNS: usize = 64;
+
 /// How one kind of answer did.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -65,27 +68,31 @@ struct Row {
 pub(crate) async fn run(check: &RewardCheck, places: &Places, output: Output) -> Result<()> {
     let dataset = dataset::read(&check.tasks, false)?;
     let tasks: Vec<Task> = dataset.tasks.into_iter().take(check.limit.max(1)).collect();
-    let format = "text";
-    if !tasks.iter().any(|task| task.references_for(&check.harness, format).is_some()) {
-        bail!(exit::Usage(format!(
-            "no task has reference replies for the harness `{}`\n  mend: add `references` to the \
-             task file, or choose a harness with --harness",
-            check.harness
-        )));
-    }
     let mut rows = Vec::new();
     let trial = Trial::prepare(check, places, tasks).await?;
     let references = trial.references();
+    if references.iter().all(Vec::is_empty) {
+        bail!(exit::Usage(format!(
+            "no task has reference replies for the harness `{}`\n  mend: add `references` to the \
+             task file, or choose a harness with --harness",
+            trial.harness.1
+        )));
+    }
     rows.push(trial.run("reference answers", "full score", references.clone()).await?);
     let full = rows.first().map_or(0.0, |row| row.mean);
-    let nothing = |text: &str| vec![vec![ReferenceReply::Text(text.to_owned())]; references.len()];
+    let nothing =
+        |text: &str| vec![lasting(vec![ReferenceReply::Text(text.to_owned())]); references.len()];
     rows.push(trial.run("empty", "less", nothing("")).await?);
-    let mut rotated = references.clone();
+    let mut rotated: Vec<_> = references.iter().cloned().map(lasting).collect();
     rotated.rotate_left(1);
     if references.len() > 1 {
         rows.push(trial.run("another task's", "less", rotated).await?);
     }
-    rows.push(trial.run("cut off", "less", references.iter().map(|one| cut(one)).collect()).await?);
+    rows.push(
+        trial
+            .run("cut off", "less", references.iter().map(|one| lasting(cut(one))).collect())
+            .await?,
+    );
     for (name, text) in CHEATS {
         output.remark(format_args!("trying: {name}"));
         rows.push(trial.run(name, "less", nothing(text)).await?);
@@ -121,6 +128,14 @@ pub(crate) async fn run(check: &RewardCheck, places: &Places, output: Output) ->
         )));
     }
     Ok(())
+}
+
+/// The last reply again and again: whoever asks for one more after a wrong answer is told the same.
+fn lasting(mut replies: Vec<ReferenceReply>) -> Vec<ReferenceReply> {
+    if let Some(last) = replies.last().cloned() {
+        replies.resize(replies.len().max(MOST_TURNS), last);
+    }
+    replies
 }
 
 /// The last third is missing.
@@ -212,7 +227,7 @@ impl Trial {
         }
         running.await.context("the trial ended unexpectedly")??;
         let mean = totals.iter().sum::<f64>() / (totals.len().max(1)) as f64;
-        let most = totals.iter().copied().fold(0.0, f64::max);
+        let most = totals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         Ok(Row { answers, wanted, tasks: tasks.len(), mean, most, unscored, suspicious: false })
     }
 }

@@ -11,7 +11,7 @@ use fulgurite_policy::ApiKey;
 use serde::Serialize;
 use serde_json::Map;
 
-use crate::{args::Serve, exit, output::Output, policy};
+use crate::{args::Serve, config::policy_option, exit, output::Output, policy};
 
 /// What is told once the server listens.
 #[derive(Serialize)]
@@ -31,7 +31,9 @@ pub(crate) async fn run(serve: &Serve, output: Output) -> Result<()> {
         // Before a model is loaded for nothing.
         return Err(exit::Usage(ServeError::KeyNeeded(serve.listen).to_string()).into());
     }
-    let policy = policy::open(&serve.policy, &Map::new(), &[]).await?;
+    let options = serve.policy_options.iter().map(|text| policy_option(text));
+    let options = options.collect::<Result<Map<_, _>>>()?;
+    let policy = policy::open(&serve.policy, &options, &[]).await?;
     let sampling = SamplingDefaults {
         max_tokens: NonZeroU32::new(serve.max_tokens).unwrap_or(NonZeroU32::MIN),
         ..SamplingDefaults::default()

@@ -21,7 +21,7 @@ use fulgurite_train::{
     checkpoint::{Checkpoint, Checkpoints},
     metrics::MetricsWriter,
     order::TaskOrder,
-    run::{End, Kept, Loop, Spent, WarmSource},
+    run::{End, Kept, Loop, MOST_EMPTY_STEPS, Spent, WarmSource},
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -117,6 +117,13 @@ pub(crate) async fn run(flags: &args::Train, places: &Places, output: Output) ->
     report::show(&told, &ended, output)?;
     if ended.end == End::Stopped {
         bail!(exit::Interrupted(format!("training was stopped; go on with: {how}")));
+    }
+    if ended.end == End::Nothing {
+        bail!(
+            "{MOST_EMPTY_STEPS} steps in a row had nothing to learn from: every group was dropped\n  \
+             mend: see `dropped/…` in the metrics; a task that always or never passes teaches \
+             nothing, more episodes a group or a reward with parts may help"
+        );
     }
     let Spent { dropped, alarms, .. } = ended.spent;
     if dropped > 0 || alarms > 0 {

@@ -104,12 +104,14 @@ fn text(report: &Report<'_>) -> String {
             rows.push([name.to_owned(), format!("{before:.3} → {after:.3}")]);
         }
     };
-    change("held-out reward", report.validation_before, report.validation_after);
-    change("held-out passed", report.pass_before, report.pass_after);
+    if report.validation.len() > 1 {
+        change("held-out reward", report.validation_before, report.validation_after);
+        change("held-out passed", report.pass_before, report.pass_after);
+    }
     let (wall, hours) = (report.wall_s, report.cpu_core_hours);
     rows.extend([
         ["time".to_owned(), format!("{wall:.1} s wall, {hours:.3} core-hours")],
-        ["episodes".to_owned(), format!("{} of {} turns", report.episodes, report.turns)],
+        ["episodes".to_owned(), format!("{}, with {} turns", report.episodes, report.turns)],
         [
             "tokens".to_owned(),
             format!("{} sampled, {} trained", report.tokens_sampled, report.tokens_trained),
@@ -137,6 +139,7 @@ const fn why(end: End) -> &'static str {
     match end {
         End::Budget => "the budget ended",
         End::Reward => "the wanted reward was reached",
+        End::Nothing => "there was nothing to learn from any more",
         End::Stopped => "stopped",
     }
 }

@@ -75,6 +75,8 @@ pub enum End {
     Budget,
     /// The wanted reward was reached.
     Reward,
+    /// [`MOST_EMPTY_STEPS`] in a row gave nothing to learn from.
+    Nothing,
     /// It was stopped; it can go on later.
     Stopped,
 }
@@ -95,23 +97,13 @@ pub enum RunError {
     /// The metrics.
     #[error("the metrics cannot be written")]
     Metrics(#[source] std::io::Error),
-    /// Step after step gave nothing to learn from.
-    #[error(
-        "{steps} steps in a row had nothing to learn from: every group was dropped\n  mend: see \
-         `dropped/…` in the metrics; a task that always or never passes teaches nothing, more \
-         episodes a group or a reward with parts may help"
-    )]
-    Nothing {
-        /// How many.
-        steps: u64,
-    },
     /// What is kept of the loop cannot be read.
     #[error("the checkpoint's queue cannot be read: {0}")]
     Queue(serde_json::Error),
 }
 
 /// Steps without anything to learn from after which training gives up.
-const MOST_EMPTY_STEPS: u64 = 50;
+pub const MOST_EMPTY_STEPS: u64 = 50;
 
 /// Writes the weights, or what of them is trained.
 pub trait Save {
@@ -293,7 +285,8 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
             let report = self.step(played, gatherer.waited(), clock, watch)?;
             empty = if report.trained_tokens == 0 { empty.saturating_add(1) } else { 0 };
             if empty >= MOST_EMPTY_STEPS {
-                return Err(RunError::Nothing { steps: empty });
+                end = Some(End::Nothing);
+                break;
             }
             if is_due(self.trainer.steps(), self.settings.validate_every) {
                 end = self.validate(clock, watch).await?;
@@ -306,7 +299,7 @@ impl<L: Learner + Save, E: Episodes> Loop<L, E> {
                 saved = self.trainer.steps();
             }
         }
-        if end == Some(End::Budget) && !self.is_validated() {
+        if matches!(end, Some(End::Budget | End::Nothing)) && !self.is_validated() {
             if let Some(other) = self.validate(clock, watch).await? {
                 end = Some(other);
             }

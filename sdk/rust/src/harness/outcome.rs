@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Capability, Description, ExecError, Failure, LlmError, Outcome, Prompt, Status, Tool,
-    ToolDefinition,
+    BudgetKind, Capability, Description, ExecError, Failure, LlmError, Outcome, Prompt, Status,
+    Tool, ToolDefinition,
 };
 use crate::Metadata;
 
@@ -119,7 +119,7 @@ impl LlmError {
         match self {
             LlmError::RateLimited => "the model is overloaded".to_string(),
             LlmError::ContextLength => "history and reply do not fit the model".to_string(),
-            LlmError::Budget(kind) => format!("the budget is used up: {kind:?}").to_lowercase(),
+            LlmError::Budget(kind) => used_up(*kind),
             LlmError::Cancelled => "the episode is being cancelled".to_string(),
             LlmError::Invalid(text) => format!("the request is wrong: {text}"),
             LlmError::Unsupported(text) => format!("the policy cannot do this: {text}"),
@@ -129,6 +129,12 @@ impl LlmError {
             LlmError::Other((code, text)) => format!("error {code}: {text}"),
         }
     }
+}
+
+/// Which budget is used up, in words. The generated type prints as `BudgetKind::Turns`.
+fn used_up(kind: BudgetKind) -> String {
+    let kind = format!("{kind:?}").to_lowercase();
+    format!("the budget is used up: {}", kind.rsplit(':').next().unwrap_or(&kind))
 }
 
 impl ExecError {
@@ -141,7 +147,7 @@ impl ExecError {
     pub fn explain(&self) -> String {
         match self {
             ExecError::Invalid(text) => format!("the command is wrong: {text}"),
-            ExecError::Budget(kind) => format!("the budget is used up: {kind:?}").to_lowercase(),
+            ExecError::Budget(kind) => used_up(*kind),
             ExecError::Cancelled => "the episode is being cancelled".to_string(),
             ExecError::Denied => "commands are not granted".to_string(),
             ExecError::Unavailable => "commands cannot be run here".to_string(),
@@ -183,6 +189,12 @@ impl From<&str> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_is_named_in_words() {
+        let error = LlmError::Budget(BudgetKind::Turns);
+        assert_eq!(error.explain(), "the budget is used up: turns");
+    }
 
     #[test]
     fn tuned_prompts_replace_defaults() {
