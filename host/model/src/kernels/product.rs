@@ -18,7 +18,7 @@ const ROWS: usize = 6;
 /// Rows of the left matrix that are worked on together.
 const BLOCK: usize = 96;
 /// Terms of a sum that are packed together.
-const DEPTH: usize = 1024;
+const DEPTH: usize = 256;
 /// Numbers of the right matrix that are packed together: 16 MiB.
 const PACKED: usize = 4 << 20;
 
