@@ -342,6 +342,17 @@ fn reward_check_finds_nothing_wrong_with_tests_pass_and_finds_a_reward_that_pays
         .arg(&tasks)
         .assert()
         .success();
+    // A harness that asks again and again, as a file that nobody has registered.
+    let coder = project
+        .fulgurite(&["reward", "check", "tests-pass", "--json", "--harness"])
+        .arg(component("coder"))
+        .arg("--tasks")
+        .arg(&tasks)
+        .assert();
+    let rows: Value = serde_json::from_slice(&coder.get_output().stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert!(rows.len() > 10 && rows.iter().all(|row| row["unscored"] == 0), "{rows:?}");
+    assert_eq!(rows[0]["mean"], 1.0, "{rows:?}");
     let output = project
         .fulgurite(&["reward", "check"])
         .arg(component("probe-reward"))

@@ -26,6 +26,17 @@ fn events(body: &str) -> Vec<Value> {
 }
 
 #[test]
+fn options_of_the_policy_are_flags_and_unknown_ones_are_told() {
+    let project = Project::new();
+    let served = Served::start(&project, &["--policy-option", "context_length=256"], &[]);
+    let (_, models) = served.request("GET /v1/models", "", None);
+    assert_eq!(parsed(&models)["data"][0]["max_model_len"], 256, "{models}");
+    let refused = ["serve", "--policy", "empty", "--policy-option", "slots=2"];
+    let refused = project.fulgurite(&refused).assert().code(2);
+    says(&stderr(refused.get_output()), &["policy_options", "slots"]);
+}
+
+#[test]
 fn a_completion_has_the_documented_fields_whole_and_streamed() {
     let project = Project::new();
     let served = Served::start(&project, &[], &[]);

@@ -308,6 +308,65 @@ schedule = { rate = 1e-3 }";
 }
 
 #[test]
+fn flags_come_before_the_file_and_a_merged_adapter_is_a_model_of_its_own() {
+    let adapts = "\
+merge = true
+[lora]
+rank = 4
+alpha = 8
+[group]
+groups = 8
+[warm_start]
+steps = 4
+from = 'references'
+rate = 1e-2
+[budget]
+steps = 300
+[algorithm]
+schedule = { rate = 1e-3 }";
+    let project = training(adapts);
+    let flags = ["--steps", "4", "--seed", "7", "--output", "elsewhere"];
+    let trained = report(&project, &flags);
+    assert_eq!(trained["steps"], 4);
+    assert!(!project.path("out").exists());
+    assert!(project.path("elsewhere/adapter/adapter_config.json").is_file());
+    let run = |more: &[&str]| -> f64 {
+        let run = project
+            .fulgurite(&["run", "--json", "--temperature", "0", "--max-tokens", "5"])
+            .args(["--tasks", "validation.jsonl"])
+            .args(more)
+            .arg("--harness")
+            .arg(component("apprentice"))
+            .arg("--reward")
+            .arg(component("machine-tests"))
+            .assert()
+            .success();
+        let run: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+        run["mean_reward"].as_f64().unwrap()
+    };
+    let merged = run(&["--policy", "tiny:elsewhere/model.toml"]);
+    let beside = ["--policy", "tiny:tiny.toml", "--policy-option", "adapter=elsewhere/adapter"];
+    assert!((merged - trained["validation_after"].as_f64().unwrap()).abs() < 0.05, "{trained}");
+    assert!((merged - run(&beside)).abs() < 0.05);
+}
+
+#[test]
+fn training_that_learns_nothing_more_ends_with_a_model() {
+    // Every episode of a policy that is nearly greedy is the same: groups without a difference.
+    let project = training(
+        "[group]\nepisodes = 2\ngroups = 1\n[budget]\nsteps = 300\n\
+                            [algorithm]\nschedule = { rate = 1e-9 }",
+    );
+    let config = fs::read_to_string(project.path("train.toml")).unwrap();
+    let config = config.replace("max_tokens = 5", "max_tokens = 5\ntemperature = 1e-3");
+    project.write("train.toml", config);
+    let ended = project.fulgurite(&["train"]).assert().code(1);
+    let told = String::from_utf8_lossy(&ended.get_output().stderr).into_owned();
+    assert!(told.contains("nothing to learn from") && told.contains("mend"), "{told}");
+    assert!(project.path("out/model.toml").is_file(), "{told}");
+}
+
+#[test]
 fn what_cannot_be_trained_is_told_before_anything_runs() {
     let good = "[budget]\nsteps = 1\n[algorithm]\nschedule = { rate = 1e-3 }";
     let refused = |project: &Project, arguments: &[&str], part: &str| {

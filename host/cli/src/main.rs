@@ -21,6 +21,7 @@ mod relative;
 mod run;
 mod schema;
 mod scratch;
+mod signals;
 mod table;
 mod train;
 

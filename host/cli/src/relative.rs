@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fulgurite_policy::PolicySpec;
 use serde_json::{Map, Value};
 
 /// A component: a registered name, or a file that ends in `.wasm`.
@@ -12,12 +13,15 @@ pub(crate) fn component(folder: &Path, name: &str) -> String {
 
 /// A policy, of which some kinds name a file or a folder.
 pub(crate) fn policy(folder: &Path, policy: &str) -> String {
-    match policy.split_once(':') {
-        Some((kind @ ("gguf" | "folder" | "tiny" | "script"), path)) => {
-            format!("{kind}:{}", joined(folder, path))
-        }
-        _ => policy.to_owned(),
-    }
+    let spec = match policy.parse() {
+        Ok(PolicySpec::Gguf(path)) => PolicySpec::Gguf(folder.join(path)),
+        Ok(PolicySpec::Folder(path)) => PolicySpec::Folder(folder.join(path)),
+        Ok(PolicySpec::Tiny(path)) => PolicySpec::Tiny(folder.join(path)),
+        Ok(PolicySpec::Script(path)) => PolicySpec::Script(folder.join(path)),
+        // What is no policy is told by whoever opens it.
+        Ok(_) | Err(_) => return policy.to_owned(),
+    };
+    spec.to_string()
 }
 
 /// Options of a policy, of which `adapter` names a folder.
@@ -48,6 +52,7 @@ mod tests {
         assert_eq!(policy(folder, "script:/s.jsonl"), "script:/s.jsonl");
         assert_eq!(policy(folder, "openai:http://h/v1#m"), "openai:http://h/v1#m");
         assert_eq!(policy(folder, "oracle"), "oracle");
+        assert_eq!(policy(folder, "orakel:x"), "orakel:x");
         let options = json!({ "adapter": "out/adapter", "slots": 3 });
         let options = policy_options(folder, options.as_object().unwrap().clone());
         assert_eq!(options["adapter"], "/project/out/adapter");

@@ -11,7 +11,7 @@ use fulgurite_policy::ApiKey;
 use serde::Serialize;
 use serde_json::Map;
 
-use crate::{args::Serve, config::policy_option, exit, output::Output, policy};
+use crate::{args::Serve, config::policy_option, exit, output::Output, policy, signals::Ends};
 
 /// What is told once the server listens.
 #[derive(Serialize)]
@@ -49,22 +49,7 @@ pub(crate) async fn run(serve: &Serve, output: Output) -> Result<()> {
     output.result(&told, |told| {
         format!("{} is served at {}; Ctrl-C ends it", told.model, told.url)
     })?;
-    server.run(stop()).await?;
+    let mut ends = Ends::listen();
+    server.run(async move { ends.told().await }).await?;
     Ok(())
-}
-
-/// Until the program is told to end.
-async fn stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let interrupt = async {
-        // A program that cannot hear of Ctrl-C is ended by it.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return interrupt.await };
-    tokio::select! {
-        () = interrupt => {}
-        _ = terminate.recv() => {}
-    }
 }

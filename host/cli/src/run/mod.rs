@@ -20,10 +20,7 @@ use fulgurite_trace::{
     EpisodeRef, EpisodeSummary, FailureKind, QueuedEpisode, RunRecord, RunStatus, State, Store,
     passed,
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 use crate::{
     args,
@@ -31,6 +28,7 @@ use crate::{
     exit,
     output::{Output, counted},
     place::Places,
+    signals::Ends,
 };
 use equip::Equipped;
 use progress::Progress;
@@ -194,35 +192,16 @@ async fn watch(
 
 /// The first Ctrl-C drains, the second one stops at once. `how` says how to go on later.
 pub(crate) async fn listen(stop: Cancellation, how: String, output: Output) {
-    // Kept from the first to the second: nothing that comes in between is lost.
-    let listen = |kind| signal(kind).ok();
-    let mut interrupt = listen(SignalKind::interrupt());
-    let mut terminate = listen(SignalKind::terminate());
-    let mut asked = async || {
-        tokio::select! {
-            () = received(&mut interrupt) => {}
-            () = received(&mut terminate) => {}
-        }
-    };
-    asked().await;
+    let mut ends = Ends::listen();
+    ends.told().await;
     stop.cancel();
     output.remark(format_args!(
         "\nstopping: running episodes are recorded as cancelled; again to stop at once\n  go on \
          later with: {how}"
     ));
-    asked().await;
+    ends.told().await;
     // What was acknowledged is durable; the rest is what a crash would lose too.
     std::process::exit(130);
-}
-
-/// Waits for a signal; for ever where it cannot be listened to.
-async fn received(stream: &mut Option<Signal>) {
-    match stream {
-        Some(stream) => {
-            stream.recv().await;
-        }
-        None => std::future::pending().await,
-    }
 }
 
 /// `last`, or the id of a run.

@@ -226,12 +226,6 @@ impl TrainConfig {
         if self.merge && self.lora.is_none() {
             bail!("`merge` is for adapters\n  mend: add a `[lora]` table, or remove `merge`");
         }
-        if self.merge && self.policy.starts_with("gguf:") {
-            bail!(
-                "`merge` cannot write back to a GGUF file\n  mend: remove it, or name the same \
-                 model as `folder:` or `hf:`"
-            );
-        }
         let SamplingConfig { temperature, validation_temperature, .. } = self.sampling;
         if !(temperature > 0.0 && temperature <= 100.0) {
             bail!(

@@ -53,11 +53,11 @@ impl Trainee {
     /// large models.
     pub(super) fn open(config: &TrainConfig, checkpoint: Option<&Checkpoint>) -> Result<Self> {
         let spec = spec(config)?;
-        if matches!(spec, PolicySpec::Gguf(_)) && config.lora.is_none() {
+        if matches!(spec, PolicySpec::Gguf(_)) && (config.lora.is_none() || config.merge) {
             bail!(exit::Usage(format!(
-                "`{}` cannot be trained as a whole: its weights cannot be written back to a file of \
-                 its kind\n  mend: train an adapter (`[lora]`), or name the same model as \
-                 `folder:` or `hf:`",
+                "`{}` cannot be trained as a whole, nor an adapter merged into it: weights cannot be \
+                 written back to a file of its kind\n  mend: train an adapter alone (`[lora]` \
+                 without `merge`), or name the same model as `folder:` or `hf:`",
                 config.policy
             )));
         }

@@ -131,10 +131,16 @@ impl LlmError {
     }
 }
 
-/// Which budget is used up, in words. The generated type prints as `BudgetKind::Turns`.
+/// Which budget is used up, in words.
 fn used_up(kind: BudgetKind) -> String {
-    let kind = format!("{kind:?}").to_lowercase();
-    format!("the budget is used up: {}", kind.rsplit(':').next().unwrap_or(&kind))
+    let kind = match kind {
+        BudgetKind::Tokens => "tokens",
+        BudgetKind::Turns => "turns",
+        BudgetKind::Commands => "commands",
+        BudgetKind::Time => "time",
+        BudgetKind::Fuel => "fuel",
+    };
+    format!("the budget is used up: {kind}")
 }
 
 impl ExecError {
