@@ -1,5 +1,8 @@
 //! Vectors of the machine, so that a kernel is written once.
 
+/// The side of a square that is transposed at once.
+pub(crate) const SIDE: usize = 16;
+
 /// A vector of the machine.
 pub(crate) trait Lanes: Copy {
     const WIDTH: usize;
@@ -31,6 +34,19 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// As for all.
     unsafe fn sums(vectors: [Self; 4]) -> [f32; 4];
+    /// The transposed square.
+    /// # Safety
+    /// As for all.
+    #[inline(always)]
+    unsafe fn turned(square: [&[f32; SIDE]; SIDE]) -> [[f32; SIDE]; SIDE] {
+        let mut turned = [[0.0; SIDE]; SIDE];
+        for (column, line) in turned.iter_mut().enumerate() {
+            for (number, from) in line.iter_mut().zip(square) {
+                *number = from.get(column).copied().unwrap_or_default();
+            }
+        }
+        turned
+    }
 }
 
 /// Eight numbers for which the compiler chooses instructions.
@@ -102,7 +118,7 @@ pub(crate) use x86::{Usual, Wide};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::Lanes;
+    use super::{Lanes, SIDE};
 
     /// AVX-512.
     #[derive(Clone, Copy)]
@@ -165,6 +181,55 @@ mod x86 {
                 }))
             }
         }
+
+        #[inline(always)]
+        unsafe fn turned(square: [&[f32; SIDE]; SIDE]) -> [[f32; SIDE]; SIDE] {
+            // SAFETY: the caller's promise.
+            unsafe { turned(square) }
+        }
+    }
+
+    /// Pairs of numbers, then of pairs, fours and eights.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    #[allow(clippy::indexing_slicing, clippy::needless_range_loop, reason = "constant bounds")]
+    fn turned(square: [&[f32; SIDE]; SIDE]) -> [[f32; SIDE]; SIDE] {
+        let mut lines = [_mm512_setzero_pd(); SIDE];
+        for at in 0..8 {
+            // SAFETY: each line holds sixteen numbers.
+            let (a, b) = unsafe {
+                let [a, b] = [square[2 * at], square[2 * at + 1]];
+                (_mm512_loadu_ps(a.as_ptr()), _mm512_loadu_ps(b.as_ptr()))
+            };
+            lines[2 * at] = _mm512_castps_pd(_mm512_unpacklo_ps(a, b));
+            lines[2 * at + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        }
+        let mut fours = [_mm512_setzero_ps(); SIDE];
+        for at in (0..SIDE).step_by(4) {
+            let [a, b, c, d] = [lines[at], lines[at + 1], lines[at + 2], lines[at + 3]];
+            fours[at] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+            fours[at + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+            fours[at + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+            fours[at + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+        }
+        let mut eights = fours;
+        for half in [0, 8] {
+            for at in half..half + 4 {
+                eights[at] = _mm512_shuffle_f32x4::<0b10_00_10_00>(fours[at], fours[at + 4]);
+                eights[at + 4] = _mm512_shuffle_f32x4::<0b11_01_11_01>(fours[at], fours[at + 4]);
+            }
+        }
+        let mut result = [[0.0; SIDE]; SIDE];
+        for at in 0..8 {
+            let low = _mm512_shuffle_f32x4::<0b10_00_10_00>(eights[at], eights[at + 8]);
+            let high = _mm512_shuffle_f32x4::<0b11_01_11_01>(eights[at], eights[at + 8]);
+            // SAFETY: each line has room for sixteen numbers.
+            unsafe {
+                _mm512_storeu_ps(result[at].as_mut_ptr(), low);
+                _mm512_storeu_ps(result[at + 8].as_mut_ptr(), high);
+            }
+        }
+        result
     }
 
     /// AVX2 with FMA.

@@ -9,6 +9,8 @@ pub(crate) mod combine;
 mod differences;
 pub(crate) mod dot;
 mod lanes;
+mod packing;
 pub(crate) mod product;
 pub(crate) mod rows;
 mod simd;
+mod tile;
