@@ -5,6 +5,7 @@
 //! to standard output, as text or (`--json`) for machines; progress and remarks to standard
 //! error. Exit codes are documented in `fulgurite --help`.
 
+mod allocator;
 mod args;
 mod commands;
 mod config;
@@ -32,6 +33,9 @@ use args::{Arguments, BenchCommand, Command, RewardCommand};
 use clap::{CommandFactory as _, Parser as _};
 use output::Output;
 use place::Places;
+
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     // A compiling child: a copy of this program with nothing but a component on its input.

@@ -34,6 +34,9 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// As for all.
     unsafe fn sums(vectors: [Self; 4]) -> [f32; 4];
+    /// Says that the line of the cache around `_from` will be read soon.
+    #[inline(always)]
+    fn announce(_from: *const f32) {}
     /// The transposed square.
     /// # Safety
     /// As for all.
@@ -126,6 +129,12 @@ mod x86 {
 
     impl Lanes for Wide {
         const WIDTH: usize = 16;
+
+        #[inline(always)]
+        fn announce(from: *const f32) {
+            // SAFETY: a hint; what is not there is not read.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        }
 
         #[inline(always)]
         unsafe fn zero() -> Self {
@@ -238,6 +247,12 @@ mod x86 {
 
     impl Lanes for Usual {
         const WIDTH: usize = 8;
+
+        #[inline(always)]
+        fn announce(from: *const f32) {
+            // SAFETY: a hint; what is not there is not read.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        }
 
         #[inline(always)]
         unsafe fn zero() -> Self {

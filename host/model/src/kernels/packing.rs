@@ -1,7 +1,9 @@
 //! Parts of matrices, copied into the order in which the tiles of a product read them.
 
 #[cfg(target_arch = "x86_64")]
-use super::lanes::Wide;
+use super::lanes::{Usual, Wide};
+use std::ops::Range;
+
 use super::lanes::{Lanes, Portable, SIDE};
 
 /// A matrix inside a slice: element (r, c) stands at `r · row + c · column`.
@@ -55,64 +57,127 @@ pub(super) fn aligned(numbers: &mut Vec<f32>, count: usize) -> &mut [f32] {
     numbers.get_mut(start..start + count).unwrap_or_default()
 }
 
-/// `wide` columns from `first` on, as lines of `wide` numbers, one for each row from `deep` on, as
-/// many as have room. Columns that the matrix lacks are zero.
-pub(super) fn pack(from: View<'_>, deep: usize, first: usize, wide: usize, packed: &mut [f32]) {
-    if from.column == 1 {
-        return copy(from, deep, first, wide, packed);
-    }
+/// Strips that are packed at once from rows that lie in order.
+const TOGETHER: usize = 8;
+
+/// Rows between one that is packed and one that is announced.
+const AHEAD: usize = 16;
+
+/// What is packed of a matrix: `rows` rows, and as many strips of `wide` columns as have room.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) rows: &'a Range<usize>,
+    /// The first column.
+    pub(super) first: usize,
+    pub(super) wide: usize,
+    /// Room for one row of a strip, whole vectors: `wide` or more.
+    pub(super) line: usize,
+}
+
+/// A strip after the other, each as lines, one for each row. Columns that the matrix lacks are
+/// zero; what stands in a line behind the strip's columns means nothing.
+pub(super) fn pack(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
         use super::simd::{Level, level};
         #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-        fn turn_wide(from: View<'_>, deep: usize, first: usize, wide: usize, packed: &mut [f32]) {
+        fn by_wide(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
             // SAFETY: the frame has the instructions.
-            unsafe { turn::<Wide>(from, deep, first, wide, packed) }
+            unsafe { pack_by::<Wide>(from, part, packed) }
         }
-        if level() == Level::Avx512 {
+        #[target_feature(enable = "avx2,fma")]
+        fn by_usual(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
+            // SAFETY: the frame has the instructions.
+            unsafe { pack_by::<Usual>(from, part, packed) }
+        }
+        match level() {
             // SAFETY: the machine has the instructions.
-            return unsafe { turn_wide(from, deep, first, wide, packed) };
+            Level::Avx512 => return unsafe { by_wide(from, part, packed) },
+            // SAFETY: as above.
+            Level::Avx2 => return unsafe { by_usual(from, part, packed) },
+            Level::Baseline => {}
         }
     }
     // SAFETY: needs no special instructions.
-    unsafe { turn::<Portable>(from, deep, first, wide, packed) }
+    unsafe { pack_by::<Portable>(from, part, packed) }
 }
 
-/// Rows that lie in order.
-fn copy(from: View<'_>, deep: usize, first: usize, wide: usize, packed: &mut [f32]) {
-    let columns = wide.min(from.columns - first);
-    for (row, line) in packed.chunks_exact_mut(wide).enumerate() {
-        let at = (deep + row) * from.row + first;
-        let (line, beyond) = line.split_at_mut(columns);
-        line.copy_from_slice(from.numbers.get(at..at + columns).unwrap_or_default());
-        beyond.fill(0.0);
+/// # Safety
+///
+/// The machine has the instructions of `L`. So for all below.
+#[inline(always)]
+unsafe fn pack_by<L: Lanes>(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
+    let Part { rows, wide, line, first } = part;
+    let strip = line * rows.len();
+    let mut part = part;
+    // Lines of many strips may stand in the same places of a cache, so not too many at once.
+    let (strips, turned) = if from.column == 1 { (TOGETHER, false) } else { (1, true) };
+    for (number, packed) in packed.chunks_mut(strips * strip).enumerate() {
+        part.first = first + number * strips * wide;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match turned {
+                true => turn::<L>(from, part, packed),
+                false => copy::<L>(from, part, packed),
+            }
+        }
     }
 }
 
-/// Columns that lie in order, or none that does: squares, turned.
+/// Strips of rows that lie in order; each row is read once.
 ///
 /// # Safety
 ///
-/// The machine has the instructions of `L`.
+/// As above.
 #[inline(always)]
-unsafe fn turn<L: Lanes>(
-    from: View<'_>,
-    deep: usize,
-    first: usize,
-    wide: usize,
-    packed: &mut [f32],
-) {
-    let columns = wide.min(from.columns - first);
-    let rows = packed.len() / wide;
+unsafe fn copy<L: Lanes>(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
+    let Part { rows, first, wide, line } = part;
+    for (number, row) in rows.clone().enumerate() {
+        let numbers = from.numbers.get(row * from.row..).unwrap_or_default();
+        let mut numbers = numbers.get(first..from.columns).unwrap_or_default();
+        // Rows may be too far apart for a processor to see by itself which is next.
+        let later = numbers.as_ptr().wrapping_add(AHEAD * from.row);
+        for at in (0..packed.len() / rows.len()).step_by(SIDE) {
+            L::announce(later.wrapping_add(at));
+        }
+        for strip in packed.chunks_exact_mut(line * rows.len()) {
+            let to = strip.get_mut(number * line..(number + 1) * line).unwrap_or_default();
+            let mut from = numbers;
+            // Lines are short: a library's copy of any length would take longer to begin.
+            for to in to.chunks_exact_mut(L::WIDTH) {
+                // SAFETY: there are that many to read, and room for a vector.
+                unsafe {
+                    if let Some((vector, rest)) = from.split_at_checked(L::WIDTH) {
+                        L::load(vector.as_ptr()).store(to.as_mut_ptr());
+                        from = rest;
+                    } else {
+                        L::load_first(from.as_ptr(), from.len()).store(to.as_mut_ptr());
+                        from = &[];
+                    }
+                }
+            }
+            numbers = numbers.get(wide..).unwrap_or_default();
+        }
+    }
+}
+
+/// One strip of columns that lie in order, or of a matrix where nothing does: squares, turned.
+///
+/// # Safety
+///
+/// As above.
+#[inline(always)]
+unsafe fn turn<L: Lanes>(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
+    let Part { rows, first, wide, line } = part;
     for some in (0..wide).step_by(SIDE) {
-        let width = SIDE.min(wide - some);
+        let columns = first + some..from.columns.min(first + wide.min(some + SIDE));
         let mut lines = [&[] as &[f32]; SIDE];
-        for (number, line) in lines.iter_mut().enumerate().take(columns.saturating_sub(some)) {
-            let at = (first + some + number) * from.column + deep * from.row;
+        for (line, column) in lines.iter_mut().zip(columns) {
+            let at = column * from.column + rows.start * from.row;
             *line = from.numbers.get(at..).unwrap_or_default();
         }
         let mut done = 0;
-        while from.row == 1 && done + SIDE <= rows {
+        while from.row == 1 && done + SIDE <= rows.len() {
             let mut square = [&[0f32; SIDE]; SIDE];
             for (side, line) in square.iter_mut().zip(lines) {
                 if let Some(numbers) = line.get(done..).and_then(|line| line.first_chunk()) {
@@ -121,8 +186,7 @@ unsafe fn turn<L: Lanes>(
             }
             // SAFETY: the caller's promise.
             let turned = unsafe { L::turned(square) };
-            let packed = packed.chunks_exact_mut(wide).skip(done);
-            for (to, from) in packed.zip(&turned) {
+            for (to, from) in packed.chunks_exact_mut(line).skip(done).zip(&turned) {
                 let to = to.get_mut(some..).unwrap_or_default();
                 match to.first_chunk_mut() {
                     Some(to) => *to = *from,
@@ -131,8 +195,8 @@ unsafe fn turn<L: Lanes>(
             }
             done += SIDE;
         }
-        for (row, to) in packed.chunks_exact_mut(wide).enumerate().skip(done) {
-            let to = to.get_mut(some..some + width).unwrap_or_default();
+        for (row, to) in packed.chunks_exact_mut(line).enumerate().skip(done) {
+            let to = to.get_mut(some..).unwrap_or_default();
             for (to, line) in to.iter_mut().zip(lines) {
                 *to = line.get(row * from.row).copied().unwrap_or_default();
             }

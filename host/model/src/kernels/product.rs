@@ -13,14 +13,14 @@ use rayon::prelude::*;
 
 pub(crate) use super::packing::View;
 use super::{
-    packing::{aligned, pack},
+    packing::{Part, aligned, pack},
     tile::{Left, Shape, Size, Target, block, size},
 };
 
 /// Rows of the left matrix that are worked on together: whole tiles of every size.
-const BLOCK: usize = 96;
+const BLOCK: usize = 240;
 /// Terms of a sum that are packed together.
-const DEPTH: usize = 256;
+const DEPTH: usize = 512;
 /// Numbers of the right matrix that are packed together: 16 MiB.
 const PACKED: usize = 4 << 20;
 
@@ -38,6 +38,8 @@ pub(crate) struct Output<'a> {
 thread_local! {
     /// The packed right matrix, kept from call to call: at most 16 MiB a thread that asks.
     static PANELS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// A block of the packed left matrix: at most 640 KiB a thread.
+    static STRIPS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// output = (or +=) scale · left · right.
@@ -87,7 +89,10 @@ fn multiply(
             let panels = width.div_ceil(wide);
             let packed = aligned(packed, panels * wide * terms.len());
             packed.par_chunks_exact_mut(wide * terms.len()).enumerate().for_each(
-                |(number, packed)| pack(right, terms.start, start + number * wide, wide, packed),
+                |(number, packed)| {
+                    let first = start + number * wide;
+                    pack(right, Part { rows: &terms, first, wide, line: wide }, packed);
+                },
             );
             let packed = &*packed;
             let blocks = rows.div_ceil(BLOCK);
@@ -98,36 +103,40 @@ fn multiply(
                 panels.div_ceil(wanted.div_ceil(blocks)).max(1)
             };
             let groups = panels.div_ceil(group);
-            (0..blocks * groups).into_par_iter().with_max_len(1).for_each_init(
-                Vec::new,
-                |scratch, task| {
-                    #[allow(
-                        clippy::redundant_locals,
-                        reason = "takes the whole: its pointer alone is not Send"
-                    )]
-                    let target = target;
-                    let (first, group_number) = (task / groups * BLOCK, task % groups);
-                    let height = BLOCK.min(rows - first);
-                    let left = strips(left, first..first + height, terms.clone(), columns, scratch);
-                    let some = group_number * group..((group_number + 1) * group).min(panels);
-                    let packed = packed.chunks_exact(wide * terms.len());
-                    for (number, packed) in packed.enumerate().take(some.end).skip(some.start) {
-                        let column = start + number * wide;
-                        let shape = Shape {
-                            rows: height,
-                            columns: wide.min(columns - column),
-                            terms: terms.len(),
-                            scale,
-                            add,
-                        };
-                        // SAFETY: the shapes were checked; tasks differ in rows or columns.
-                        unsafe {
-                            let place = target.numbers.add(first * target.stride + column);
-                            block(left, packed, shape, Target { numbers: place, ..target });
-                        }
+            (0..blocks * groups).into_par_iter().with_max_len(1).for_each(|task| {
+                let mut scratch = STRIPS.take();
+                #[allow(
+                    clippy::redundant_locals,
+                    reason = "takes the whole: its pointer alone is not Send"
+                )]
+                let target = target;
+                let (first, group_number) = (task / groups * BLOCK, task % groups);
+                let height = BLOCK.min(rows - first);
+                let left = strips(left, first..first + height, &terms, columns, &mut scratch);
+                let some = group_number * group..((group_number + 1) * group).min(panels);
+                let mut packed =
+                    packed.chunks_exact(wide * terms.len()).take(some.end).skip(some.start);
+                let mut next = packed.next();
+                for number in some {
+                    let Some(now) = next else { break };
+                    next = packed.next();
+                    let column = start + number * wide;
+                    let shape = Shape {
+                        rows: height,
+                        columns: wide.min(columns - column),
+                        terms: terms.len(),
+                        scale,
+                        add,
+                    };
+                    // SAFETY: the shapes were checked; tasks differ in rows or columns.
+                    unsafe {
+                        let place = target.numbers.add(first * target.stride + column);
+                        let target = Target { numbers: place, ..target };
+                        block(left, now, next.unwrap_or_default(), shape, target);
                     }
-                },
-            );
+                }
+                STRIPS.set(scratch);
+            });
         }
     }
 }
@@ -137,11 +146,11 @@ fn multiply(
 fn strips(
     left: View<'_>,
     rows: Range<usize>,
-    terms: Range<usize>,
+    terms: &Range<usize>,
     columns: usize,
     scratch: &mut Vec<f32>,
 ) -> Left {
-    let Size { tall, pack_from, .. } = size();
+    let Size { tall, line, pack_from, .. } = size();
     // A last strip with fewer rows reads beyond them, so it is packed.
     if left.column == 1 && columns < pack_from && rows.len().is_multiple_of(tall) {
         let numbers = left.numbers.get(rows.start * left.row + terms.start..).unwrap_or_default();
@@ -152,12 +161,11 @@ fn strips(
             column: 1,
         };
     }
-    let strip = tall * terms.len();
+    let strip = line * terms.len();
     let packed = aligned(scratch, rows.len().div_ceil(tall) * strip);
-    for (number, packed) in packed.chunks_exact_mut(strip).enumerate() {
-        pack(left.transposed(), terms.start, rows.start + number * tall, tall, packed);
-    }
-    Left { numbers: packed.as_ptr(), strip, row: 1, column: tall }
+    let part = Part { rows: terms, first: rows.start, wide: tall, line };
+    pack(left.transposed(), part, packed);
+    Left { numbers: packed.as_ptr(), strip, row: 1, column: line }
 }
 
 #[cfg(test)]

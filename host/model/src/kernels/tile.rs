@@ -1,6 +1,6 @@
 //! One tile of a product: sums that stay in registers while the terms pass by.
 
-use super::lanes::{Lanes, Portable};
+use super::lanes::{Lanes, Portable, SIDE};
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Usual, Wide};
 
@@ -43,6 +43,9 @@ pub(super) struct Size {
     pub(super) tall: usize,
     /// Its columns.
     pub(super) wide: usize,
+    /// Numbers of a packed line of its rows: whole vectors, so that none lies across two lines of
+    /// the cache.
+    pub(super) line: usize,
     /// Columns of a product from which on packing the left matrix pays though its rows lie in
     /// order: tall strips read from as many places at once as they have rows.
     pub(super) pack_from: usize,
@@ -60,42 +63,58 @@ pub(super) fn size() -> Size {
     {
         use super::simd::{Level, level};
         if level() == Level::Avx512 {
-            return Size { tall: WIDE.0, wide: WIDE.1 * Wide::WIDTH, pack_from: 128 };
+            return Size {
+                tall: WIDE.0,
+                wide: WIDE.1 * Wide::WIDTH,
+                line: line::<Wide>(WIDE.0),
+                pack_from: 128,
+            };
         }
     }
     // The vectors of AVX2 are as wide as the portable ones.
-    Size { tall: USUAL.0, wide: USUAL.1 * Portable::WIDTH, pack_from: usize::MAX }
+    Size {
+        tall: USUAL.0,
+        wide: USUAL.1 * Portable::WIDTH,
+        line: line::<Portable>(USUAL.0),
+        pack_from: usize::MAX,
+    }
 }
 
-/// A panel of the result: `packed` holds a line of the panel's width for each term.
+/// Room for as many rows in whole vectors.
+const fn line<L: Lanes>(rows: usize) -> usize {
+    rows.next_multiple_of(L::WIDTH)
+}
+
+/// A panel of the result: `packed` holds a line of the panel's width for each term, `next` those
+/// of the panel that comes after it, if any.
 ///
 /// # Safety
 ///
 /// The shapes fit, strips are whole, and nobody else uses the target.
-pub(super) unsafe fn block(left: Left, packed: &[f32], shape: Shape, target: Target) {
+pub(super) unsafe fn block(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
     #[cfg(target_arch = "x86_64")]
     {
         use super::simd::{Level, level};
         #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-        unsafe fn wide(left: Left, packed: &[f32], shape: Shape, target: Target) {
+        unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
             // SAFETY: the caller's promise.
-            unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, shape, target) }
+            unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
         }
         #[target_feature(enable = "avx2,fma")]
-        unsafe fn usual(left: Left, packed: &[f32], shape: Shape, target: Target) {
+        unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
             // SAFETY: the caller's promise.
-            unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, shape, target) }
+            unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
         }
         match level() {
             // SAFETY: the machine has the instructions; the rest is the caller's promise.
-            Level::Avx512 => return unsafe { wide(left, packed, shape, target) },
+            Level::Avx512 => return unsafe { wide(left, packed, next, shape, target) },
             // SAFETY: as above.
-            Level::Avx2 => return unsafe { usual(left, packed, shape, target) },
+            Level::Avx2 => return unsafe { usual(left, packed, next, shape, target) },
             Level::Baseline => {}
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, shape, target) }
+    unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
 }
 
 /// # Safety
@@ -105,15 +124,27 @@ pub(super) unsafe fn block(left: Left, packed: &[f32], shape: Shape, target: Tar
 unsafe fn tiles<L: Lanes, const M: usize, const N: usize>(
     left: Left,
     packed: &[f32],
+    next: &[f32],
     shape: Shape,
     target: Target,
 ) {
-    for strip in 0..shape.rows.div_ceil(M) {
+    let strips = shape.rows.div_ceil(M);
+    let mut soon = next.chunks(next.len().div_ceil(strips).max(1));
+    for strip in 0..strips {
+        // The next panel comes from afar: a part of it is fetched while each strip is summed.
+        for numbers in soon.next().unwrap_or_default().chunks(SIDE) {
+            L::announce(numbers.as_ptr());
+        }
         // SAFETY: the strip is within the block.
         unsafe {
             let left = Left { numbers: left.numbers.add(strip * left.strip), ..left };
             let shape = Shape { rows: M.min(shape.rows - strip * M), ..shape };
             let numbers = target.numbers.add(strip * M * target.stride);
+            for m in 0..shape.rows {
+                for n in 0..N * L::WIDTH / SIDE {
+                    L::announce(numbers.wrapping_add(m * target.stride + n * SIDE));
+                }
+            }
             let sums = sums::<L, M, N>(left, packed, shape.terms);
             if shape.rows == M && shape.columns == N * L::WIDTH {
                 put(sums, shape, Target { numbers, ..target });
@@ -128,43 +159,73 @@ unsafe fn tiles<L: Lanes, const M: usize, const N: usize>(
 ///
 /// As above.
 #[inline(always)]
-#[allow(clippy::indexing_slicing, clippy::needless_range_loop, reason = "constant bounds")]
+#[allow(clippy::indexing_slicing, reason = "constant bounds")]
 unsafe fn sums<L: Lanes, const M: usize, const N: usize>(
     left: Left,
     packed: &[f32],
     terms: usize,
 ) -> [[L; N]; M] {
+    // SAFETY: the caller's promise.
+    let mut sums = [[unsafe { L::zero() }; N]; M];
+    // Pointers move on, because checked sums of offsets would stay in the loop.
+    let mut from = packed.as_ptr();
+    let line = const { line::<L>(M) };
+    if left.row == 1 && left.column == line {
+        // Packed: the only offsets are constant ones.
+        let mut left = left.numbers;
+        for _ in 0..terms {
+            // SAFETY: the caller's promise.
+            unsafe { add_term(std::array::from_fn(|m| left.wrapping_add(m)), from, &mut sums) };
+            left = left.wrapping_add(line);
+            from = from.wrapping_add(N * L::WIDTH);
+        }
+        return sums;
+    }
     /// A processor adds twice and four times an offset to an address by itself, so that one
     /// pointer serves four rows: more pointers than registers would be slow.
     const TOGETHER: usize = 4;
+    let mut lefts = [left.numbers; M];
+    for m in (TOGETHER..M).step_by(TOGETHER) {
+        lefts[m] = lefts[m - TOGETHER].wrapping_add(TOGETHER * left.row);
+    }
+    let offsets = [0, left.row, 2 * left.row, 3 * left.row];
+    for _ in 0..terms {
+        let places =
+            std::array::from_fn(|m| lefts[m - m % TOGETHER].wrapping_add(offsets[m % TOGETHER]));
+        // SAFETY: the caller's promise.
+        unsafe { add_term(places, from, &mut sums) };
+        for m in (0..M).step_by(TOGETHER) {
+            lefts[m] = lefts[m].wrapping_add(left.column);
+        }
+        from = from.wrapping_add(N * L::WIDTH);
+    }
+    sums
+}
+
+/// Adds the products of one number of each row with one line of the panel.
+///
+/// # Safety
+///
+/// As above.
+#[inline(always)]
+#[allow(clippy::indexing_slicing, clippy::needless_range_loop, reason = "constant bounds")]
+unsafe fn add_term<L: Lanes, const M: usize, const N: usize>(
+    lefts: [*const f32; M],
+    from: *const f32,
+    sums: &mut [[L; N]; M],
+) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut sums = [[L::zero(); N]; M];
-        // Pointers move on, because checked sums of offsets would stay in the loop.
-        let mut from = packed.as_ptr();
-        let mut lefts = [left.numbers; M];
-        for m in (TOGETHER..M).step_by(TOGETHER) {
-            lefts[m] = lefts[m - TOGETHER].add(TOGETHER * left.row);
+        let mut vectors = [L::zero(); N];
+        for n in 0..N {
+            vectors[n] = L::load(from.wrapping_add(n * L::WIDTH));
         }
-        let offsets = [0, left.row, 2 * left.row, 3 * left.row];
-        for _ in 0..terms {
-            let mut vectors = [L::zero(); N];
+        for m in 0..M {
+            let factor = L::splat(lefts[m].read());
             for n in 0..N {
-                vectors[n] = L::load(from.add(n * L::WIDTH));
-            }
-            from = from.wrapping_add(N * L::WIDTH);
-            for m in 0..M {
-                let place = lefts[m - m % TOGETHER].wrapping_add(offsets[m % TOGETHER]);
-                let factor = L::splat(place.read());
-                for n in 0..N {
-                    sums[m][n] = factor.times_plus(vectors[n], sums[m][n]);
-                }
-            }
-            for m in (0..M).step_by(TOGETHER) {
-                lefts[m] = lefts[m].wrapping_add(left.column);
+                sums[m][n] = factor.times_plus(vectors[n], sums[m][n]);
             }
         }
-        sums
     }
 }
 
@@ -225,22 +286,22 @@ unsafe fn put_some<L: Lanes, const M: usize, const N: usize>(
 mod tests {
     use super::*;
 
-    type Frame = unsafe fn(Left, &[f32], Shape, Target);
+    type Frame = unsafe fn(Left, &[f32], &[f32], Shape, Target);
 
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     #[cfg(target_arch = "x86_64")]
-    unsafe fn wide(left: Left, packed: &[f32], shape: Shape, target: Target) {
-        unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, shape, target) }
+    unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     #[cfg(target_arch = "x86_64")]
-    unsafe fn usual(left: Left, packed: &[f32], shape: Shape, target: Target) {
-        unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, shape, target) }
+    unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
     }
 
-    unsafe fn portable(left: Left, packed: &[f32], shape: Shape, target: Target) {
-        unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, shape, target) }
+    unsafe fn portable(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
     }
 
     /// Products run in the best frame of the machine; here every frame that it has.
@@ -276,7 +337,7 @@ mod tests {
                     let shape = Shape { rows, columns, terms, scale: 2.0, add: packed };
                     let mut result = vec![5.0; rows * stride];
                     let target = Target { numbers: result.as_mut_ptr(), stride };
-                    unsafe { frame(view, &right, shape, target) };
+                    unsafe { frame(view, &right, &right, shape, target) };
                     for (at, number) in result.into_iter().enumerate() {
                         let (m, n) = (at / stride, at % stride);
                         let sum: f32 = (0..terms)
