@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::{
     TrainingMemory,
-    gradients::Gradients,
+    gradients::{Buffers, Gradients},
     packed::{Packed, Rows, TokenGradient, TokenScore},
 };
 use crate::{
@@ -118,22 +118,23 @@ impl Model {
         let rows = Rows::new(packed, self.config())?;
         let rotations = Rotations::new(&self.frequencies, rows.positions());
         let context = self.context(&rows, &rotations, self.pass(true), true);
-        let (mut stream, mut scratch) = (Vec::new(), Scratch::default());
+        let mut buffers = std::mem::take(&mut gradients.buffers);
+        let mut stream = std::mem::take(&mut buffers.stream);
         self.embedding.rows(&rows.tokens, &mut stream)?;
         // The last layers are the first to be gone back through: theirs are kept.
         let fits = self.memory.activations / self.activation_bytes(rows.len()).max(1);
         let first_kept = self.layers.len().saturating_sub(fits);
         let (mut inputs, mut kept) = (Vec::new(), Vec::new());
-        let mut passing = Activations::default();
         for (number, layer) in self.layers.iter().enumerate() {
-            inputs.push(stream.clone());
+            let mut input = buffers.inputs.pop().unwrap_or_default();
+            input.clone_from(&stream);
+            inputs.push(input);
             let mut memory = Memory::Packed(&rows.sequences);
-            let mut own = Activations::default();
-            let activations = if number < first_kept { &mut passing } else { &mut own };
-            layer.forward(number, &context, &mut stream, activations, &mut scratch, &mut memory)?;
-            if number >= first_kept {
-                kept.push(own);
-            }
+            let mut own = buffers.activations.pop().unwrap_or_default();
+            let scratch = &mut buffers.scratch;
+            layer.forward(number, &context, &mut stream, &mut own, scratch, &mut memory)?;
+            let place = if number >= first_kept { &mut kept } else { &mut buffers.activations };
+            place.push(own);
         }
         let hidden = self.targets_hidden(&rows, &stream)?;
         let (tokens, temperature) = (&rows.target_tokens, packed.temperature);
@@ -149,23 +150,25 @@ impl Model {
         }
         let hidden = self.head_backward(head, tokens, temperature, &slopes, gradients)?;
         let mut gradient = self.targets_backward(&rows, &stream, &hidden, gradients)?;
-        drop((stream, hidden));
+        drop(hidden);
         for (number, layer) in self.layers.iter().enumerate().rev() {
             let Some(input) = inputs.pop() else { break };
             let activations = match kept.pop() {
                 Some(activations) => activations,
                 None => {
-                    let mut again = input.clone();
+                    let mut again = buffers.activations.pop().unwrap_or_default();
                     let mut memory = Memory::Packed(&rows.sequences);
+                    stream.clone_from(&input);
+                    let scratch = &mut buffers.scratch;
                     layer.forward(
                         number,
                         &context,
+                        &mut stream,
                         &mut again,
-                        &mut passing,
-                        &mut scratch,
+                        scratch,
                         &mut memory,
                     )?;
-                    std::mem::take(&mut passing)
+                    again
                 }
             };
             layer.backward(
@@ -174,13 +177,16 @@ impl Model {
                 &input,
                 &activations,
                 &mut gradient,
-                &mut scratch,
+                &mut buffers,
                 gradients,
             )?;
-            if kept.is_empty() {
-                passing = activations;
-            }
+            buffers.activations.push(activations);
+            buffers.inputs.push(input);
         }
+        // One more than fits was needed at a time.
+        buffers.activations.truncate(fits.saturating_add(1));
+        buffers.stream = stream;
+        gradients.buffers = buffers;
         self.embedding_backward(&rows, &gradient, gradients)?;
         Ok(scores)
     }
@@ -247,17 +253,17 @@ impl Layer {
         input: &[f32],
         kept: &Activations,
         gradient: &mut [f32],
-        scratch: &mut Scratch,
+        buffers: &mut Buffers,
         gradients: &mut Gradients,
     ) -> Result<()> {
         let (config, rows, pass) = (context.config, context.rows, context.pass);
         let (epsilon, width) = (config.epsilon, config.feed_forward);
+        let Buffers { scratch, slope, gates, .. } = buffers;
         // The feed-forward half.
         gate_rows(&kept.gates, width, &mut scratch.inner);
-        let mut slope = Vec::new();
-        self.down.backward(&scratch.inner, rows, gradient, &mut slope, pass, gradients)?;
-        let mut gates = vec![0f32; kept.gates.len()];
-        each_row(&mut gates, 2 * width, |(row, to)| {
+        self.down.backward(&scratch.inner, rows, gradient, slope, pass, gradients)?;
+        gates.resize(kept.gates.len(), 0.0);
+        each_row(gates, 2 * width, |(row, to)| {
             let (Some(known), Some(slope)) = (
                 kept.gates.get(2 * row * width..2 * (row + 1) * width),
                 slope.get(row * width..(row + 1) * width),
@@ -269,34 +275,26 @@ impl Layer {
             gate_backward(gate, up, slope, gate_to, up_to);
         });
         norm_rows(&kept.middle, &self.feed_forward_norm, epsilon, &mut scratch.normed)?;
-        self.gates.backward(&scratch.normed, rows, &gates, &mut slope, pass, gradients)?;
-        drop(gates);
+        self.gates.backward(&scratch.normed, rows, gates, slope, pass, gradients)?;
         let norm = &self.feed_forward_norm;
-        norm_rows_backward(&kept.middle, norm, epsilon, &slope, gradient, gradients)?;
+        norm_rows_backward(&kept.middle, norm, epsilon, slope, gradient, gradients)?;
         // The attention half.
-        self.output.backward(&kept.attended, rows, gradient, &mut slope, pass, gradients)?;
+        self.output.backward(&kept.attended, rows, gradient, slope, pass, gradients)?;
         let projections = attend_backward(Backward {
             heads: heads(config),
             numbers: &kept.projections,
             sequences,
             output: &kept.attended,
             sums: &kept.sums,
-            gradient: &slope,
+            gradient: slope,
         });
         let Some(mut projections) = projections else {
             bail!("queries, keys and values do not fit together")
         };
         self.turn_back(context, kept, &mut projections, gradients)?;
         norm_rows(input, &self.attention_norm, epsilon, &mut scratch.normed)?;
-        self.projections.backward(
-            &scratch.normed,
-            rows,
-            &projections,
-            &mut slope,
-            pass,
-            gradients,
-        )?;
-        norm_rows_backward(input, &self.attention_norm, epsilon, &slope, gradient, gradients)
+        self.projections.backward(&scratch.normed, rows, &projections, slope, pass, gradients)?;
+        norm_rows_backward(input, &self.attention_norm, epsilon, slope, gradient, gradients)
     }
 
     /// Undoes rotation and norms of queries and keys, for their gradients.

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::{
     Model,
+    layer::{Activations, Scratch},
     linear::Matrices,
     numbers::{change, numbers},
 };
@@ -37,6 +38,24 @@ pub struct Gradients {
     slots: Vec<Option<Slot>>,
     /// By name: the slot, and a view of its numbers.
     views: BTreeMap<String, (usize, Tensor)>,
+    /// Memory of the last pass, for the next one.
+    pub(super) buffers: Buffers,
+}
+
+/// Memory of a pass that is kept for the next one: what is given back to the kernel it hands out
+/// again page by page and cleared, which takes a tenth of a step.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    /// What layers computed.
+    pub(super) activations: Vec<Activations>,
+    /// Inputs of layers.
+    pub(super) inputs: Vec<Vec<f32>>,
+    pub(super) stream: Vec<f32>,
+    pub(super) scratch: Scratch,
+    /// The gradient of what a part of a layer gave.
+    pub(super) slope: Vec<f32>,
+    /// The gradient of the gates.
+    pub(super) gates: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -48,7 +67,8 @@ struct Slot {
 impl Gradients {
     /// Zeros for all that is trainable in a model.
     pub fn new(model: &Model) -> Result<Self> {
-        let mut gradients = Self { slots: Vec::new(), views: BTreeMap::new() };
+        let mut gradients =
+            Self { slots: Vec::new(), views: BTreeMap::new(), buffers: Buffers::default() };
         gradients.slots.resize_with(model.numbered_parameters(), || None);
         if model.lora().is_some() {
             for adapter in model.linears().flat_map(|linear| &linear.adapters) {
