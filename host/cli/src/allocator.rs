@@ -7,78 +7,106 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
-    ptr::NonNull,
+    num::NonZeroUsize,
+    ptr::{NonNull, null_mut},
 };
 
-use nix::sys::mman::{MmapAdvise, madvise};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// A huge page on x86-64, and with the usual pages on aarch64.
 const HUGE: usize = 2 << 20;
 
-/// The system's allocator, which is asked for blocks of [`HUGE`] and more in whole huge pages.
+/// Bytes from which on a block is large.
+const LARGE: usize = 2 * HUGE;
+
+/// Blocks are whole ordinary pages, which are 64 KiB at most.
+const PAGES: usize = 64 << 10;
+
+/// The system's allocator, but for large blocks: these are mappings of their own that begin where
+/// a huge page does, and go back to the kernel at once.
 pub(crate) struct Allocator;
 
-/// The whole huge pages for a large block; none for a small one.
-fn huge(layout: Layout) -> Option<Layout> {
-    let size = (layout.size() >= HUGE).then(|| layout.size().checked_next_multiple_of(HUGE))??;
-    Layout::from_size_align(size, layout.align().max(HUGE)).ok()
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= LARGE && layout.align() <= HUGE
 }
 
-// SAFETY: all memory comes from the system's allocator and goes back with the layout that it came
-// with, which depends on the caller's alone. The other functions of the trait use these two.
+/// A mapping of zeros; null where there is no room.
+fn map(size: usize) -> *mut u8 {
+    // Room to begin at a huge page. What is never touched costs no memory.
+    let Some(pages) = size.checked_next_multiple_of(PAGES) else { return null_mut() };
+    let Some(room) = pages.checked_add(HUGE).and_then(NonZeroUsize::new) else {
+        return null_mut();
+    };
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping, wherever there is room.
+    let mapped = unsafe { mmap_anonymous(None, room, protection, MapFlags::MAP_PRIVATE) };
+    let Ok(start) = mapped.map(NonNull::cast::<u8>) else { return null_mut() };
+    let before = start.align_offset(HUGE);
+    // SAFETY: the block lies within the mapping, and nobody knows what is before and behind it.
+    unsafe {
+        let block = start.add(before);
+        // Less than a huge page is before it, so something is behind it.
+        let end = before + pages;
+        let unmapped = before == 0 || munmap(start.cast(), before).is_ok();
+        if !unmapped || munmap(start.add(end).cast(), room.get() - end).is_err() {
+            // Too many mappings. What is left over is address space, no memory.
+            return null_mut();
+        }
+        // A kernel without huge pages refuses, and that is fine.
+        let _ = madvise(block.cast(), pages, MmapAdvise::MADV_HUGEPAGE);
+        block.as_ptr()
+    }
+}
+
+// SAFETY: whether a block is large depends on its layout alone, so it goes back to where it came
+// from.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(whole) = huge(layout) else {
-            // SAFETY: the caller's promise.
-            return unsafe { System.alloc(layout) };
-        };
-        // SAFETY: the size is not zero.
-        let block = unsafe { System.alloc(whole) };
-        if let Some(place) = NonNull::new(block) {
-            // SAFETY: the block is ours and whole pages; the advice changes nothing that it holds.
-            // A kernel without huge pages refuses, and that is fine.
-            let _ = unsafe { madvise(place.cast(), whole.size(), MmapAdvise::MADV_HUGEPAGE) };
+        match is_large(layout) {
+            true => map(layout.size()),
+            // SAFETY: the caller's promise; so for all below.
+            false => unsafe { System.alloc(layout) },
         }
-        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if huge(layout).is_none() {
-            // SAFETY: the caller's promise.
-            return unsafe { System.alloc_zeroed(layout) };
+        match is_large(layout) {
+            true => map(layout.size()),
+            // SAFETY: as above.
+            false => unsafe { System.alloc_zeroed(layout) },
         }
-        // SAFETY: the caller's promise.
-        let block = unsafe { self.alloc(layout) };
-        if !block.is_null() {
-            // SAFETY: the block has room for that.
-            unsafe { block.write_bytes(0, layout.size()) };
-        }
-        block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise; the layout is the one that it was allocated with.
-        unsafe { System.dealloc(block, huge(layout).unwrap_or(layout)) }
+        // SAFETY: as above; the mapping is as long as it was made.
+        unsafe {
+            if !is_large(layout) {
+                System.dealloc(block, layout);
+            } else if let Some(block) = NonNull::new(block) {
+                // It fails where mappings run out, and then the address space is lost.
+                let _ = munmap(block.cast(), layout.size().next_multiple_of(PAGES));
+            }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let Ok(new) = Layout::from_size_align(size, layout.align()) else {
-            return std::ptr::null_mut();
-        };
-        match (huge(layout), huge(new)) {
-            // SAFETY: the caller's promise.
-            (None, None) => unsafe { System.realloc(block, layout, size) },
-            // Within the same pages there is nothing to do.
-            (Some(from), Some(to)) if from == to => block,
-            // SAFETY: both blocks have room for what is copied.
-            _ => unsafe {
-                let copy = self.alloc(new);
-                if !copy.is_null() {
-                    copy.copy_from_nonoverlapping(block, layout.size().min(size));
-                    self.dealloc(block, layout);
-                }
-                copy
-            },
+        let Ok(new) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
+        if !is_large(layout) && !is_large(new) {
+            // SAFETY: as above.
+            return unsafe { System.realloc(block, layout, size) };
+        }
+        let (from, to) = (layout.size().div_ceil(PAGES), size.div_ceil(PAGES));
+        if is_large(layout) && is_large(new) && from == to {
+            return block;
+        }
+        // SAFETY: both blocks have room for what is copied.
+        unsafe {
+            let copy = self.alloc(new);
+            if !copy.is_null() {
+                copy.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            copy
         }
     }
 }
@@ -90,7 +118,7 @@ mod tests {
     #[test]
     fn blocks_keep_what_they_hold_whatever_their_size() {
         // The tests of this crate run with the allocator, too.
-        for size in [1, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE] {
+        for size in [1, LARGE - 1, LARGE, LARGE + 1, 5 * HUGE] {
             let mut numbers = vec![0u8; size];
             assert!(numbers.iter().all(|number| *number == 0));
             numbers.iter_mut().zip((0..251).cycle()).for_each(|(number, value)| *number = value);

@@ -58,7 +58,7 @@ pub(super) fn aligned(numbers: &mut Vec<f32>, count: usize) -> &mut [f32] {
 }
 
 /// Strips that are packed at once from rows that lie in order.
-const TOGETHER: usize = 8;
+pub(super) const TOGETHER: usize = 8;
 
 /// Rows between one that is packed and one that is announced.
 const AHEAD: usize = 16;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 pub(crate) use super::packing::View;
 use super::{
-    packing::{Part, aligned, pack},
+    packing::{Part, TOGETHER, aligned, pack},
     tile::{Left, Shape, Size, Target, block, size},
 };
 
@@ -88,9 +88,9 @@ fn multiply(
             let width = slab.min(columns - start);
             let panels = width.div_ceil(wide);
             let packed = aligned(packed, panels * wide * terms.len());
-            packed.par_chunks_exact_mut(wide * terms.len()).enumerate().for_each(
+            packed.par_chunks_mut(TOGETHER * wide * terms.len()).enumerate().for_each(
                 |(number, packed)| {
-                    let first = start + number * wide;
+                    let first = start + number * TOGETHER * wide;
                     pack(right, Part { rows: &terms, first, wide, line: wide }, packed);
                 },
             );
