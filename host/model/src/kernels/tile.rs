@@ -291,16 +291,19 @@ mod tests {
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     #[cfg(target_arch = "x86_64")]
     unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        // SAFETY: the caller's promise.
         unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     #[cfg(target_arch = "x86_64")]
     unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        // SAFETY: the caller's promise.
         unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
     }
 
     unsafe fn portable(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+        // SAFETY: the caller's promise.
         unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
     }
 
@@ -337,6 +340,7 @@ mod tests {
                     let shape = Shape { rows, columns, terms, scale: 2.0, add: packed };
                     let mut result = vec![5.0; rows * stride];
                     let target = Target { numbers: result.as_mut_ptr(), stride };
+                    // SAFETY: the machine has the frame, and all shapes fit.
                     unsafe { frame(view, &right, &right, shape, target) };
                     for (at, number) in result.into_iter().enumerate() {
                         let (m, n) = (at / stride, at % stride);
