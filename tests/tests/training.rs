@@ -261,9 +261,10 @@ groups = { no_variance = 'keep' }";
     assert_ne!(plain, adapted);
 }
 
-#[test]
-fn an_adapter_for_a_gguf_file_does_in_a_run_what_it_did_in_training() {
-    let adapts = "\
+/// What trains an adapter: imitation, then so many steps.
+fn adapter(steps: u64) -> String {
+    format!(
+        "\
 [lora]
 rank = 4
 alpha = 8
@@ -274,10 +275,15 @@ steps = 4
 from = 'references'
 rate = 1e-2
 [budget]
-steps = 4
+steps = {steps}
 [algorithm]
-schedule = { rate = 1e-3 }";
-    let project = training(adapts);
+schedule = {{ rate = 1e-3 }}"
+    )
+}
+
+#[test]
+fn an_adapter_for_a_gguf_file_does_in_a_run_what_it_did_in_training() {
+    let project = training(&adapter(4));
     let model = root().join("host/model/tests/golden/tiny-llama.gguf");
     let policy = format!("gguf:{}", model.display());
     let config = fs::read_to_string(project.path("train.toml")).unwrap();
@@ -309,22 +315,7 @@ schedule = { rate = 1e-3 }";
 
 #[test]
 fn flags_come_before_the_file_and_a_merged_adapter_is_a_model_of_its_own() {
-    let adapts = "\
-merge = true
-[lora]
-rank = 4
-alpha = 8
-[group]
-groups = 8
-[warm_start]
-steps = 4
-from = 'references'
-rate = 1e-2
-[budget]
-steps = 300
-[algorithm]
-schedule = { rate = 1e-3 }";
-    let project = training(adapts);
+    let project = training(&format!("merge = true\n{}", adapter(300)));
     let flags = ["--steps", "4", "--seed", "7", "--output", "elsewhere"];
     let trained = report(&project, &flags);
     assert_eq!(trained["steps"], 4);

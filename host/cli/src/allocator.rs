@@ -1,9 +1,9 @@
 //! Large blocks of memory in huge pages, where the kernel has them.
 //!
 //! Weights and activations are read in long strides, and a processor remembers the places of only
-//! some thousand pages: with pages of 4 KiB it spends, in a virtual machine above all, much of a
-//! large product on looking them up, and the kernel much on handing them out. Most kernels give
-//! huge pages only to those who ask (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise`).
+//! some thousand pages: with pages of 4 KiB large products spend time on looking them up, in a
+//! virtual machine above all, and the kernel on handing them out. Most kernels give huge pages
+//! only to those who ask (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise`).
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -1,10 +1,10 @@
 //! Parts of matrices, copied into the order in which the tiles of a product read them.
 
-#[cfg(target_arch = "x86_64")]
-use super::lanes::{Usual, Wide};
 use std::ops::Range;
 
 use super::lanes::{Lanes, Portable, SIDE};
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Usual, Wide};
 
 /// A matrix inside a slice: element (r, c) stands at `r · row + c · column`.
 #[derive(Debug, Clone, Copy)]
@@ -107,18 +107,18 @@ pub(super) fn pack(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
 /// The machine has the instructions of `L`. So for all below.
 #[inline(always)]
 unsafe fn pack_by<L: Lanes>(from: View<'_>, part: Part<'_>, packed: &mut [f32]) {
-    let Part { rows, wide, line, first } = part;
-    let strip = line * rows.len();
-    let mut part = part;
+    let in_order = from.column == 1;
     // Lines of many strips may stand in the same places of a cache, so not too many at once.
-    let (strips, turned) = if from.column == 1 { (TOGETHER, false) } else { (1, true) };
-    for (number, packed) in packed.chunks_mut(strips * strip).enumerate() {
-        part.first = first + number * strips * wide;
+    let strips = if in_order { TOGETHER } else { 1 };
+    let size = strips * part.line * part.rows.len();
+    for (number, packed) in packed.chunks_mut(size).enumerate() {
+        let part = Part { first: part.first + number * strips * part.wide, ..part };
         // SAFETY: the caller's promise.
         unsafe {
-            match turned {
-                true => turn::<L>(from, part, packed),
-                false => copy::<L>(from, part, packed),
+            if in_order {
+                copy::<L>(from, part, packed);
+            } else {
+                turn::<L>(from, part, packed);
             }
         }
     }

@@ -95,16 +95,6 @@ pub(super) unsafe fn block(left: Left, packed: &[f32], next: &[f32], shape: Shap
     #[cfg(target_arch = "x86_64")]
     {
         use super::simd::{Level, level};
-        #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-        unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
-            // SAFETY: the caller's promise.
-            unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
-        }
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
-            // SAFETY: the caller's promise.
-            unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
-        }
         match level() {
             // SAFETY: the machine has the instructions; the rest is the caller's promise.
             Level::Avx512 => return unsafe { wide(left, packed, next, shape, target) },
@@ -113,6 +103,25 @@ pub(super) unsafe fn block(left: Left, packed: &[f32], next: &[f32], shape: Shap
             Level::Baseline => {}
         }
     }
+    // SAFETY: the caller's promise.
+    unsafe { portable(left, packed, next, shape, target) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+    // SAFETY: the caller's promise.
+    unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
+    // SAFETY: the caller's promise.
+    unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
+}
+
+unsafe fn portable(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
     // SAFETY: the caller's promise.
     unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
 }
@@ -288,54 +297,35 @@ mod tests {
 
     type Frame = unsafe fn(Left, &[f32], &[f32], Shape, Target);
 
-    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    #[cfg(target_arch = "x86_64")]
-    unsafe fn wide(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
-        // SAFETY: the caller's promise.
-        unsafe { tiles::<Wide, { WIDE.0 }, { WIDE.1 }>(left, packed, next, shape, target) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[cfg(target_arch = "x86_64")]
-    unsafe fn usual(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
-        // SAFETY: the caller's promise.
-        unsafe { tiles::<Usual, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
-    }
-
-    unsafe fn portable(left: Left, packed: &[f32], next: &[f32], shape: Shape, target: Target) {
-        // SAFETY: the caller's promise.
-        unsafe { tiles::<Portable, { USUAL.0 }, { USUAL.1 }>(left, packed, next, shape, target) }
-    }
-
     /// Products run in the best frame of the machine; here every frame that it has.
     #[test]
     fn every_frame_computes_whole_and_partial_tiles() {
-        let mut frames: Vec<(Frame, usize, usize)> =
-            vec![(portable, USUAL.0, USUAL.1 * Portable::WIDTH)];
+        let mut frames: Vec<(Frame, [usize; 3])> =
+            vec![(portable, [USUAL.0, line::<Portable>(USUAL.0), USUAL.1 * Portable::WIDTH])];
         #[cfg(target_arch = "x86_64")]
         {
             use super::super::simd::{Level, level};
             if level() != Level::Baseline {
-                frames.push((usual, USUAL.0, USUAL.1 * Usual::WIDTH));
+                frames.push((usual, [USUAL.0, line::<Usual>(USUAL.0), USUAL.1 * Usual::WIDTH]));
             }
             if level() == Level::Avx512 {
-                frames.push((wide, WIDE.0, WIDE.1 * Wide::WIDTH));
+                frames.push((wide, [WIDE.0, line::<Wide>(WIDE.0), WIDE.1 * Wide::WIDTH]));
             }
         }
-        for (frame, tall, width) in frames {
+        for (frame, [tall, line, width]) in frames {
             for (rows, columns) in [(tall, width), (2 * tall + 5, width - 1), (1, 1)] {
                 let (terms, stride) = (19, columns + 3);
                 let strips = rows.div_ceil(tall);
                 let left: Vec<f32> =
-                    (0..strips * tall * terms).map(|at| (at % 11) as f32).collect();
+                    (0..strips * line * terms).map(|at| (at % 11) as f32).collect();
                 let right: Vec<f32> = (0..terms * width).map(|at| (at % 7) as f32 - 3.0).collect();
                 for packed in [true, false] {
                     let left_at = |m: usize, k: usize| match packed {
-                        true => m / tall * tall * terms + k * tall + m % tall,
+                        true => m / tall * line * terms + k * line + m % tall,
                         false => m * terms + k,
                     };
-                    let (row, column) = if packed { (1, tall) } else { (terms, 1) };
-                    let strip = tall * terms;
+                    let (strip, row, column) =
+                        if packed { (line * terms, 1, line) } else { (tall * terms, terms, 1) };
                     let view = Left { numbers: left.as_ptr(), strip, row, column };
                     let shape = Shape { rows, columns, terms, scale: 2.0, add: packed };
                     let mut result = vec![5.0; rows * stride];

@@ -5,7 +5,8 @@ use rayon::prelude::*;
 
 use super::{
     TrainingMemory,
-    gradients::{Buffers, Gradients},
+    buffers::Buffers,
+    gradients::Gradients,
     packed::{Packed, Rows, TokenGradient, TokenScore},
 };
 use crate::{

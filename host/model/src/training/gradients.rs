@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
+use super::buffers::Buffers;
 use crate::{
     Model,
-    layer::{Activations, Scratch},
     linear::Matrices,
     numbers::{change, numbers},
 };
@@ -40,22 +40,6 @@ pub struct Gradients {
     views: BTreeMap<String, (usize, Tensor)>,
     /// Memory of the last pass, for the next one.
     pub(super) buffers: Buffers,
-}
-
-/// Memory of a pass that is kept for the next one: what is given back to the kernel it hands out
-/// again page by page and cleared, which takes a tenth of a step.
-#[derive(Debug, Default)]
-pub(super) struct Buffers {
-    /// What layers computed.
-    pub(super) activations: Vec<Activations>,
-    /// Inputs of layers.
-    pub(super) inputs: Vec<Vec<f32>>,
-    pub(super) stream: Vec<f32>,
-    pub(super) scratch: Scratch,
-    /// The gradient of what a part of a layer gave.
-    pub(super) slope: Vec<f32>,
-    /// The gradient of the gates.
-    pub(super) gates: Vec<f32>,
 }
 
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! Several sequences are packed into one pass. They never see each other.
 
 mod backward;
+mod buffers;
 mod gradients;
 mod head;
 mod packed;
